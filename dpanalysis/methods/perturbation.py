@@ -230,10 +230,10 @@ class ObjectivePerturbation(OneShot):
     def least_tolerance(self, facts: PublicFacts, convexity: float, tilt: float) -> float:
         """Return the solver's tolerance, given the strong convexity and the term's length over n.
 
-        It is above the rounding errors of a gradient at the minimizer, and of its predictions.
+        It is above twice the rounding errors of a gradient at the minimizer and of its predictions.
         """
         slope = facts.gradient_bounds[1] + tilt
-        return max(self.tolerance * slope, rounding_of_gradient(facts, tilt, convexity))
+        return max(self.tolerance * slope, 2.0 * rounding_of_gradient(facts, tilt, convexity))
 
     def _best_terms(self, facts: PublicFacts, budget: Budget) -> list[PerturbedMinimum]:
         """Return the best term of each kind of noise that the budget allows, at scale 1."""
@@ -263,8 +263,8 @@ class ObjectivePerturbation(OneShot):
 
         def at(scale: float) -> PerturbedMinimum:
             tolerance = self.least_tolerance(facts, convexity, scale * length)
-            found = replace(term, scale=scale, tolerance=tolerance)
-            return replace(found, output_scale=found.solver_error(facts) * scale / (share * shift))
+            hidden = 2.0 * tolerance / convexity * scale / (share * shift)
+            return replace(term, scale=scale, tolerance=tolerance, output_scale=hidden)
 
         return at(smallest_scale(at, shift, facts, budget, accountant))
 

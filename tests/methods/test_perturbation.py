@@ -309,10 +309,9 @@ def test_the_error_of_the_solver_is_charged_and_hidden():
     problem = erm([[1.0], [-0.5]], [1, 1])
     query = PerturbedMinimum("gaussian", 5.0, 0.4, 1e-6, 0.01)
     event = query.event(problem.facts(ADD), FULL)
-    assert event.events[1].std == 0.01 and event.events[1].sensitivity > 2 * 1e-6 / 0.5
-    assert event.events[1].sensitivity == pytest.approx(2 * 1e-6 / 0.5, rel=1e-5)
+    assert event.events[1] == Gaussian(0.01, 2 * 1e-6 / 0.5)
     pure = dataclasses.replace(query, law="spherical").event(problem.facts(ADD), FULL)
-    assert pure.events[1].epsilon == pytest.approx(2 * 1e-6 / 0.5 / 0.01, rel=1e-5)
+    assert pure.events[1].epsilon == pytest.approx(2 * 1e-6 / 0.5 / 0.01)
     # It is really added: the same tilt, solved as exactly, with and without it.
     records = Records(problem, None, 2.0)
     noisy = query.answer(records, mechanisms.random_source(0))[0]
@@ -713,11 +712,13 @@ def test_a_tolerance_is_above_the_rounding_of_a_gradient():
     bound, ulp = facts.gradient_bounds[1], 2.0**-53
     least = rounding_of_gradient(facts, 3.0, 1.0)
     assert least >= facts.rounding / 200 * bound + 32.0 * ulp * (bound + 3.0)
-    with pytest.raises(ValueError, match="tolerance must be above the rounding of a gradient"):
+    with pytest.raises(
+        ValueError, match="tolerance must be above twice the rounding of a gradient"
+    ):
         dataclasses.replace(query, tolerance=1e-20).event(facts, FULL)
 
 
-def test_the_exact_gradient_at_the_point_found_is_below_what_is_charged():
+def test_the_exact_gradient_at_the_point_found_is_below_the_tolerance(monkeypatch):
     """Ten records, two of them different and nearly alike, and hardly a penalty: 60 digits."""
     tried = []
     for seed in range(30):
@@ -732,12 +733,10 @@ def test_the_exact_gradient_at_the_point_found_is_below_what_is_charged():
         facts, ridge = problem.facts("replace_one"), 1e-6
         query = PerturbedMinimum("spherical", 2.0, ridge, 1e-9, 1.0)
         off = rounding_of_gradient(facts, math.sqrt(query.expected_square(5)) / 10, ridge)
-        query = dataclasses.replace(query, tolerance=0.51 * off)
+        query = dataclasses.replace(query, tolerance=2.01 * off)
         tilt, _ = query._tilt(np.random.default_rng(seed), 5)
-        try:
-            w = problem.minimize_perturbed(tilt / 10, ridge, query.tolerance, 10)[0]
-        except FloatingPointError:
-            continue
+        monkeypatch.setattr(mechanisms, "noisy", lambda random, w, law, scale: w)
+        w = query.answer(Records(problem, None, 10.0), np.random.default_rng(seed))[0]
         with mp.workdps(60):
             w = [mp.mpf(v) for v in w.tolist()]
             g = [mp.mpf(t) / 10 + ridge * v for t, v in zip(tilt.tolist(), w)]
@@ -745,8 +744,8 @@ def test_the_exact_gradient_at_the_point_found_is_below_what_is_charged():
                 pull = 1 / (1 + mp.exp(mp.fsum(a * v for a, v in zip(row, w)))) / 10
                 g = [each - pull * a for each, a in zip(g, row)]
             length = float(mp.sqrt(mp.fsum(each**2 for each in g)))
-        tried.append(length / (0.5 * query.solver_error(facts) * ridge))
-    assert len(tried) > 10 and max(tried) <= 1.0
+        tried.append(length / query.tolerance)
+    assert max(tried) <= 1.0
 
 
 def test_a_tolerance_is_above_what_predictions_of_long_rows_round():
@@ -756,7 +755,7 @@ def test_a_tolerance_is_above_what_predictions_of_long_rows_round():
     short, long = (
         method.least_tolerance(dataclasses.replace(facts, d=d), 1e-6, 1.0) for d in (3, 3000)
     )
-    away = long / (3016 * 2.0**-53 * curvature_of(facts).trace)
+    away = 0.5 * long / (3016 * 2.0**-53 * curvature_of(facts).trace)
     assert 1.0 <= away <= 1.001 * (facts.gradient_bounds[1] + 1.0) / 1e-6
     assert long == pytest.approx(short * 3016 * 2.0**-53 / 1e-14, rel=0.01)
 
@@ -768,7 +767,7 @@ def test_a_tolerance_is_above_what_a_minimizer_far_away_rounds():
     far = math.sqrt(2.0 * math.log(2.0) / 1e-8)  # mu |w|^2 / 2 = log 2, the loss at 0
     assert far < facts.gradient_bounds[1] / 1e-8  # what the slope alone gives is larger
     rounds = 1e-14 * curvature_of(facts).trace * far
-    assert method.least_tolerance(facts, 1e-8, 0.0) == pytest.approx(rounds, rel=1e-3)
+    assert method.least_tolerance(facts, 1e-8, 0.0) == pytest.approx(2.0 * rounds, rel=0.05)
 
 
 @pytest.mark.parametrize(("kind", "batches"), [("permuted_sgd", 5), ("gradient_descent", 1)])

@@ -87,8 +87,7 @@ def test_the_error_that_the_tolerance_leaves_is_charged_whole():
         query = PerturbedMinimum(law, 5.0, 0.1, 1e-4, 0.01)
         event = query.event(facts, FULL).events[1]
         cost = event.mu if law == "gaussian" else event.epsilon
-        least = 2.0 * 1e-4 / 0.15 / 0.01
-        assert least < cost == pytest.approx(least, rel=1e-7)  # and what a gradient rounds
+        assert cost == pytest.approx(2.0 * 1e-4 / 0.15 / 0.01, rel=1e-12)
 
 
 @given(st.floats(1e-4, 50.0), st.floats(1e-4, 1e4))

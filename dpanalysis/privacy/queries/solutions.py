@@ -355,9 +355,9 @@ class PerturbedMinimum(Query):
     w and b in their units; S is then the root of :math:`\sum_g (\Theta_2 r_g/t_g)^2`, or twice
     that, with L2 radii :math:`r_g` and :math:`\|\theta\|_2 \le \Theta_2`.
 
-    *The solver.* At the point found, u, the computed gradient over n is at most ``tolerance``, and
-    the exact one at most that plus the rounding of it and of its predictions, together :math:`e`:
-    :func:`rounding_of_gradient`. So :math:`\|u - w^*\| \le r = n e/c`. Release :math:`w^*` in
+    *The solver.* At the point found, u, the computed gradient over n is at most ``tolerance`` less
+    what it and its predictions round (:func:`rounding_of_gradient`), and the exact one at most
+    ``tolerance``. So :math:`\|u - w^*\| \le r = n \cdot \text{tolerance}/c`. Release :math:`w^*` in
     thought; then b is known from it and D, and :math:`u - w^*` is an answer that a record moves by
     at most 2r.
     With noise it costs what noise on such an answer costs, and u with that noise is the sum of
@@ -413,21 +413,6 @@ class PerturbedMinimum(Query):
             return self.scale**2 * copies * sum(b.size * b.radius**2 for b in shape)
         return self.scale**2 * copies * sum(map(second_moment, shape))
 
-    def solver_error(self, facts: PublicFacts) -> float:
-        """Return by how much one record moves the solver's error, at most.
-
-        ValueError if ``tolerance`` is below the rounding of a gradient.
-        """
-        convexity = facts.mu + self.ridge
-        length = math.sqrt(self.expected_square(facts.d)) / facts.n
-        off = rounding_of_gradient(facts, length, convexity)
-        if self.tolerance < 0.5 * off:  # computed, a gradient may be 0 where it is not
-            raise ValueError(
-                f"tolerance must be above the rounding of a gradient, {off:.3g}, got "
-                f"{self.tolerance!r}"
-            )
-        return 2.0 * (self.tolerance + off) / convexity
-
     def event(self, facts: PublicFacts, sampling: Sampling) -> Event | None:
         """Return the cost of the minimizer and of its error; see Notes."""
         check_full(sampling)
@@ -440,7 +425,14 @@ class PerturbedMinimum(Query):
             )
         if self.scale == 0.0 or self.output_scale == 0.0:
             return None
-        n, moved, error = facts.n, self.shift(facts), self.solver_error(facts)
+        least = self._rounding(facts)
+        if self.tolerance < 1.5 * least:  # the solver has to get below what is left of it
+            raise ValueError(
+                f"tolerance must be above twice the rounding of a gradient, {least:.3g}, got "
+                f"{self.tolerance!r}"
+            )
+        n, moved = facts.n, self.shift(facts)
+        error = 2.0 * self.tolerance / convexity
         parts: tuple[Event, Event]
         if self.law != "gaussian":
             kappa = curvature.cost(n * convexity, moved / facts.sum_sensitivity(1.0) / self.scale)
@@ -454,12 +446,19 @@ class PerturbedMinimum(Query):
             )
         return Sampled(sampling, parts, n)
 
+    def _rounding(self, facts: PublicFacts) -> float:
+        """Return how far a computed gradient may be from the exact one."""
+        length = math.sqrt(self.expected_square(facts.d)) / facts.n
+        return rounding_of_gradient(facts, length, facts.mu + self.ridge)
+
     def answer(self, records: Records, random: Any) -> tuple[np.ndarray, int]:
         """Return the noisy minimizer, and the gradients of each record that it took."""
         problem, n = records.problem, records.size
-        # The proof is about real noise, from which the doubles in its place are up to ``off`` away.
+        # The proof is about real noise, from which the doubles in its place are up to ``off`` away,
+        # and about exact gradients.
         tilt, off = self._tilt(random, problem.d)
-        w, count = problem.minimize_perturbed(tilt / n, self.ridge, self.tolerance - off / n, n)
+        enough = self.tolerance - off / n - self._rounding(problem.facts(REPLACE_ONE))
+        w, count = problem.minimize_perturbed(tilt / n, self.ridge, enough, n)
         last = "gaussian" if self.law == "gaussian" else "spherical"
         return mechanisms.noisy(random, w, last, self.output_scale), count
 
