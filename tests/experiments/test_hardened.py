@@ -104,7 +104,9 @@ def test_the_solver_is_held_to_what_the_doubles_leave_of_its_tolerance(monkeypat
         seen.append((tilt.tolist(), tolerance))
         return np.zeros(3), 1
 
-    problem = SimpleNamespace(d=3, minimize_perturbed=minimize_perturbed)
+    rows, bound = np.zeros((100, 3)), dpa.RowBound(2, 1.0)
+    facts = dpa.ERM(rows, np.ones(100), dpa.losses.Logistic(), row_bound=bound).facts
+    problem = SimpleNamespace(d=3, facts=facts, minimize_perturbed=minimize_perturbed)
     query = PerturbedMinimum("spherical", 1.0, 0.1, 0.02, 0.0)
     query.answer(Records(problem, None, 100.0), mechanisms.random_source(0))
     assert seen == [([0.01] * 3, pytest.approx(0.015))]
