@@ -144,7 +144,7 @@ WRONG = [
     ("003-15", theory, "second_order_constants", lambda R, s: (0.25 + 2 * s, 4.66 * s, 1, 0.25)),
     ("003-16", theory, "search_slack", lambda i, eta: 3.9 * math.log(i / 1.5 / eta)),
     ("003-16", convergence, "queries", lambda b, beta: -3),
-    ("003-30", second_order, "returned", lambda *at, **more: dict.fromkeys(RETURNED, 1.01)),
+    ("003-30", convergence, "returned", lambda *at, **more: dict.fromkeys(RETURNED, 1.01)),
     ("003-17", theory, "iteration_bound", lambda gap, d: max(1, math.floor(gap / d))),
     ("003-18", theory, "second_order_batch", half_a_batch),
     ("003-19", second_order, "rdp_gaussian", lambda a, s: 0.45 * np.asarray(a) / s**2),
