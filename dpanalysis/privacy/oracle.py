@@ -422,19 +422,17 @@ class PrivateOracle:
             return
         whole = composed(priced)
         check_event(whole, self._facts.relation)
+        self._check_problem()
         if not self._checked:
-            self._check_before_first_purchase()
-        else:
-            self._check_problem()
+            self._claim_seeds()
         if self._guard is not None:
             self._guard.spend(whole)
         self._ledger.record(whole)
         if self._write_ahead is not None:
             self._write_ahead()
 
-    def _check_before_first_purchase(self) -> None:
-        """Raise where the price would not cover the answers."""
-        self._check_problem()
+    def _claim_seeds(self) -> None:
+        """Raise where the guard has sold noise of one of these seeds before."""
         if isinstance(self._guard, NonCopyableGuard):
             for source in self._noise_sources + self._batch_sources:
                 self._guard.claim_seed(source)

@@ -1,5 +1,7 @@
 """Which noise ran: every method is hardened by ``rng="os"``, and what is not says so."""
 
+import dataclasses
+import math
 from types import SimpleNamespace
 
 import numpy as np
@@ -10,6 +12,7 @@ from dpanalysis.privacy import mechanisms, queries
 from dpanalysis.privacy.events import Laplace
 from dpanalysis.privacy.oracle import PrivateOracle
 from dpanalysis.privacy.queries import PerturbedMinimum, Query, Records
+from dpanalysis.privacy.queries.solutions import rounding_of_gradient
 
 X = np.random.default_rng(0).uniform(-1, 1, size=(400, 3))
 PROBLEM = dpa.ERM(
@@ -110,6 +113,12 @@ def test_the_solver_is_held_to_what_the_doubles_leave_of_its_tolerance(monkeypat
     query = PerturbedMinimum("spherical", 1.0, 0.1, 0.02, 0.0)
     query.answer(Records(problem, None, 100.0), mechanisms.random_source(0))
     assert seen == [([0.01] * 3, pytest.approx(0.015))]
+    # And to what is left of that once a gradient is rounded, here about a tenth.
+    monkeypatch.setattr(mechanisms, "nearly", lambda *given: (np.ones(3), 1e-12))
+    off = rounding_of_gradient(facts("replace_one"), math.sqrt(query.expected_square(3)) / 100, 0.1)
+    query = dataclasses.replace(query, tolerance=10.0 * off)
+    query.answer(Records(problem, None, 100.0), mechanisms.random_source(0))
+    assert seen[1][1] == pytest.approx(9.0 * off - 1e-14, rel=1e-9, abs=0.0)
 
 
 def test_records_in_parts_are_drawn_by_integers():

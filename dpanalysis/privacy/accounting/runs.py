@@ -143,7 +143,7 @@ class _Run:
         return float(gaussian_epsilon(self.sigma / (shift * math.sqrt(count)), self.delta))
 
     def gaussian_lower(self, count: int) -> float:
-        """Return a lower bound on that."""
+        """Return a lower bound on the epsilon of so many batches that all have the record."""
         return gaussian_lower_epsilon(self.sigma / math.sqrt(count), self.delta)
 
     def poisson(self) -> float:

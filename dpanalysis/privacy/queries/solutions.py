@@ -283,7 +283,7 @@ class PerturbedMinimum(Query):
     ridge : float
         :math:`\lambda \ge 0`.
     tolerance : float
-        In (0, inf), and above the rounding of a gradient (:func:`rounding_of_gradient`).
+        In (0, inf), and above twice the rounding of a gradient (:func:`rounding_of_gradient`).
     output_scale : float
         Standard deviation or scale of the noise that hides what the tolerance leaves open; 0
         for none. It is spherical where the law is not Gaussian.
@@ -425,8 +425,8 @@ class PerturbedMinimum(Query):
             )
         if self.scale == 0.0 or self.output_scale == 0.0:
             return None
-        least = self._rounding(facts)
-        if self.tolerance < 1.5 * least:  # the solver has to get below what is left of it
+        least = 2.0 * self._rounding(facts)
+        if self.tolerance < 0.75 * least:  # the solver has to get below what is left of it
             raise ValueError(
                 f"tolerance must be above twice the rounding of a gradient, {least:.3g}, got "
                 f"{self.tolerance!r}"
