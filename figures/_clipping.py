@@ -378,8 +378,10 @@ def _widen(grid: list[float], best: int) -> None:
         grid.insert(0, float(f"{grid[0] * grid[0] / grid[1]:.3g}"))
 
 
-def grid_sentence(inside: Iterable[bool], names: Sequence[str] = ()) -> str:
+def grid_sentence(inside: Iterable[bool], names: Sequence[str] = (), but: str = "") -> str:
     """Return in words for how many tuned entries the best step is inside the grid.
+
+    ``but`` is what an end of the grid means, where a wider one would not change it.
 
     >>> grid_sentence([True, False], ["GC", "VC"])
     'The best step size is an end of the grid for 1 of 2 entries (VC): a wider grid may change it.'
@@ -388,11 +390,11 @@ def grid_sentence(inside: Iterable[bool], names: Sequence[str] = ()) -> str:
     out = inside.count(False)
     if not out:
         return f"The best step size is inside the grid for all {len(inside)} entries."
+    but = but or f"a wider grid may change {'it' if out == 1 else 'them'}"
     listed = [name for name, each in zip(names, inside, strict=False) if not each]
     said = f" ({', '.join(listed)})" if listed else ""
     return (
-        f"The best step size is an end of the grid for {out} of {len(inside)} entries{said}: "
-        f"a wider grid may change {'it' if out == 1 else 'them'}."
+        f"The best step size is an end of the grid for {out} of {len(inside)} entries{said}: {but}."
     )
 
 

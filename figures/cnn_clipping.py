@@ -277,7 +277,7 @@ def caption(tables: dict[str, Table], scale: str) -> str:
             "$DPANALYSIS_DATA). "
         )
     tried, wider = chosen["reaches"], ""
-    inside = runs.is_inside(ends["step_size"] * ends["clip_norm"], tried)
+    inside, stuck = runs.is_inside(ends["step_size"] * ends["clip_norm"], tried), _stuck(tables)
     if "widenings" in chosen:
         wider = ", tuned by another run on a grid that goes on where its end is best"
         inside = ends["best_step_inside"].tolist()
@@ -289,7 +289,9 @@ def caption(tables: dict[str, Table], scale: str) -> str:
     else:
         listed_steps = ", ".join(f"{reach:g}/C" for reach in tried)
         way = f"the best step size of {listed_steps} by training accuracy{wider}"
-        grid = runs.grid_sentence(inside).rstrip(".")
+        but = "these learn at no step size, and end at the accuracy that they start with"
+        but *= _settled(inside, stuck)
+        grid = runs.grid_sentence(inside, but=but).rstrip(".")
     return f"""
 Gradient clipping (GC, solid) and value clipping (VC, dashed) by epoch,
 {runs.runs_in_words(chosen["seeds"])} on {chosen["data"]}, with {network}. Pixels in
@@ -314,8 +316,23 @@ norms and step sizes are ours. VC clips by the loss of each sample and by a cons
 convolutions, at each iterate. The clipping frequency is that of all training samples at the end of
 an epoch. Its Table 2 was measured on a GPU.
 
-Finding: {_finding(ends, seconds, len(tried) > 1 and all(inside))}
+Finding: {_finding(ends, seconds, len(tried) > 1 and _settled(inside, stuck))}
 """
+
+
+def _stuck(tables: dict[str, Table]) -> list[bool]:
+    """Tell of each entry whether it ends, at its best step size, where it starts.
+
+    The best is that of the highest training accuracy, so that no other step size learned more.
+    """
+    start, name = runs.where(tables["curves"], epoch=0.0), "training_accuracy"
+    gain = tables["ends"][name] - start[name]
+    return (gain <= 0.1 * start[name]).tolist()
+
+
+def _settled(inside: list[bool], stuck: list[bool]) -> bool:
+    """Tell whether no wider grid of step sizes would help any entry."""
+    return all(one or other for one, other in zip(inside, stuck, strict=True))
 
 
 def _finding(ends: Table, seconds: Table, tuned: bool) -> str:
