@@ -83,7 +83,8 @@ def _parser() -> argparse.ArgumentParser:
         "--store",
         action="store_true",
         help="put the tables into the ledger, figures/results (paper scale only); the commit is "
-        "git's, or $GIT_COMMIT, and must be clean",
+        "git's, or $GIT_COMMIT, and must be clean; cells of single numbers that the ledger has are "
+        "taken from there, and what is finished when --stop-after is over is put there",
     )
     parser.add_argument(
         "--fresh", action="store_true", help="forget the kept cells of these figures first"
@@ -325,6 +326,7 @@ def _again(argv: Sequence[str]) -> int:
         jobs=arguments.jobs,
         progress=not arguments.quiet,
         store=True,
+        restore=False,
     )
     for name in names:
         _provenance.forget_unknown(name, arguments.out / name / "cells")
@@ -341,14 +343,9 @@ def _again(argv: Sequence[str]) -> int:
 
 def _compared(before: Sequence[dict[str, Any]], now: Sequence[dict[str, Any]]) -> str:
     """Return how many cells came out as they were stored before."""
+    from . import _ledger
 
-    def by_call(rows: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-        keys = ("function", "parameter.")
-        return {
-            repr(sorted((k, v) for k, v in row.items() if k.startswith(keys))): row for row in rows
-        }
-
-    old, new = by_call(before), by_call(now)
+    old, new = ({_ledger.call(row): row for row in rows} for rows in (before, now))
     both = [(old[call], row) for call, row in new.items() if call in old]
     same = sum(a["digest"] == b["digest"] for a, b in both)
     close = sum(close_row(a, b) for a, b in both)

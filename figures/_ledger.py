@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 import hashlib
+import importlib
 import json
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -21,19 +22,22 @@ import numpy as np
 import dpanalysis
 from dpanalysis.experiments import load_table, save_table
 from dpanalysis.experiments.records import Table, atomic_write, plain
-from dpanalysis.experiments.sweep import provenance
+from dpanalysis.experiments.sweep import Finished, kept_cell, provenance
 
 from . import load
 
 __all__ = [
     "RESULTS",
     "Cell",
+    "call",
     "caption",
     "digest",
+    "keep_unfinished",
     "probes",
     "read",
     "read_about",
     "read_cells",
+    "restore",
     "store",
     "stored",
     "write_about",
@@ -55,6 +59,12 @@ def is_timing(name: str) -> bool:
 def is_published(name: str) -> bool:
     """Tell whether a table holds numbers of the paper's, which are not ours to store."""
     return name.startswith("published")
+
+
+def call(row: Mapping[str, Any]) -> str:
+    """Return what tells a figure's cells apart: the function and its parameters."""
+    named = {key: row[key] for key in row if key.startswith(("function", "parameter."))}
+    return json.dumps(named, sort_keys=True)
 
 
 def digest(columns: Mapping[str, Any]) -> str:
@@ -99,7 +109,7 @@ def store(
     ``made_by`` names: whether they still come out is for ``verify`` to say, from the numbers.
     """
     module, folder = load(name), out / name
-    rows, makers = _rows(cells)
+    rows, makers, restored = _rows(cells)
     stored = {}
     for table_name, table in tables.items():
         if not is_published(table_name):
@@ -111,6 +121,8 @@ def store(
             }
     if rows:
         write_cells(folder / "cells.csv", rows)
+    for path in folder.glob("unfinished.*"):
+        path.unlink()
     about = {
         "name": name,
         "title": module.TITLE,
@@ -123,6 +135,7 @@ def store(
         "made_by": makers or [{**provenance(__package__), **here}],
         "core_seconds": round(seconds + sum(row["seconds"] for row in rows), 1),
         "cells": len(rows),
+        **({"restored": restored} if restored else {}),
         "tables": stored,
     }
     write_about(folder, about)  # last: the entry is complete
@@ -161,26 +174,27 @@ def _settings_of(module: Any, stored: Mapping[str, Any]) -> Iterator[None]:
         module.settings = original
 
 
-def _rows(cells: Iterable[Cell]) -> tuple[list[dict[str, Any]], list[dict[str, str]]]:
-    """Return a row for each cell, and the different makers that the rows name by number."""
-    rows, makers = [], []
+def _rows(cells: Iterable[Cell]) -> tuple[list[dict[str, Any]], list[dict[str, str]], int]:
+    """Return a row for each cell, the makers that rows number, and how many are restored."""
+    rows, makers, restored = list[dict[str, Any]](), list[dict[str, str]](), 0
     for path, result in cells:
         about = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
         maker = about.get("made_by", {"code": "unknown"})
         if maker not in makers:
             makers.append(maker)
+        restored += "digest" in about
         rows.append(
             {
                 "function": about["function"],
                 "version": about["version"],
                 "made_by": makers.index(maker),
                 "seconds": float(f"{about['seconds']:.3g}"),
-                "digest": digest(result),
+                "digest": about.get("digest") or digest(result),
                 **{f"parameter.{key}": value for key, value in about["parameters"].items()},
                 **{key: float(f"{value:.6g}") for key, value in probes(result).items()},
             }
         )
-    return rows, makers
+    return rows, makers, restored
 
 
 def write_cells(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -200,6 +214,67 @@ def _rounded(table: Table) -> Table:
         else column
         for name, column in table.items()
     }
+
+
+# ------------------------------------------------------------------ going on
+
+
+def restore(name: str, folder: Path) -> None:
+    """Keep the ledger's cells in a sweep's folder, where their results are numbers alone.
+
+    So a figure with more seeds computes only what is new. The numbers have the ledger's six digits,
+    the digest stays that of all digits. ``WHOLE`` in a module names such functions.
+    """
+    for row, maker in _stored_cells(name):
+        if not _is_whole(row["function"]):
+            continue
+        parameters, result = _fields(row, "parameter."), _fields(row, "last.")
+        cell = kept_cell(row["function"], row["version"], parameters, folder)
+        result["seconds"] = row["seconds"]
+        if not cell.path.exists():
+            arrays = {key: np.asarray(value) for key, value in result.items()}
+            about = {**json.loads(cell.identity), "seconds": row["seconds"], "made_by": maker}
+            error = cell.keep(Finished(arrays, {**about, "digest": row["digest"]}))
+            if error:
+                raise error
+
+
+def keep_unfinished(name: str, folder: Path) -> None:
+    """Put a stopped sweep's finished cells beside the entry, for ``restore``; the tables stay."""
+    cells = []
+    for path in sorted(folder.glob("*.npz")):
+        with np.load(path) as file:
+            cells.append((path, {key: file[key] for key in file.files}))
+    rows, makers, _ = _rows((path, _fields(result, "result.")) for path, result in cells)
+    known = {call(row) for row in read_cells(name)}
+    rows = [row for row in rows if call(row) not in known and _is_whole(row["function"])]
+    if rows:
+        write_cells(RESULTS / name / "unfinished.csv", rows)
+        with atomic_write(RESULTS / name / "unfinished.json") as file:
+            json.dump({"made_by": makers}, file, indent=1)
+            file.write("\n")
+
+
+def _stored_cells(name: str) -> Iterator[tuple[dict[str, Any], dict[str, str]]]:
+    """Yield the rows of an entry and of what is unfinished beside it, each with its maker."""
+    for cells, about in (("cells.csv", "about.json"), ("unfinished.csv", "unfinished.json")):
+        path = RESULTS / name / about
+        if path.is_file():
+            said = json.loads(path.read_text(encoding="utf-8"))
+            implied = {"commit": said.get("commit", "unknown")}  # old makers do not name theirs
+            for row in read_cells(name, cells):
+                yield row, {**implied, **said["made_by"][row["made_by"]]}
+
+
+def _is_whole(function: str) -> bool:
+    """Tell whether the ledger has all that a cell of this function returns."""
+    module, _, name = function.rpartition(".")
+    return name in getattr(importlib.import_module(module), "WHOLE", ())
+
+
+def _fields(row: Mapping[str, Any], head: str) -> dict[str, Any]:
+    """Return what has a head in its name, under the rest of the name."""
+    return {key.removeprefix(head): value for key, value in row.items() if key.startswith(head)}
 
 
 # ------------------------------------------------------------------ reading
@@ -247,9 +322,9 @@ def read_about(name: str) -> dict[str, Any]:
     return dict(json.loads(path.read_text(encoding="utf-8")))
 
 
-def read_cells(name: str) -> list[dict[str, Any]]:
+def read_cells(name: str, file_name: str = "cells.csv") -> list[dict[str, Any]]:
     """Return the rows of ``cells.csv``, none where the figure has no cells."""
-    path = RESULTS / name / "cells.csv"
+    path = RESULTS / name / file_name
     if not path.is_file():
         return []
     with open(path, encoding="utf-8", newline="") as file:

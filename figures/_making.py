@@ -16,7 +16,7 @@ import numpy as np
 
 import figures
 from dpanalysis import plotting
-from dpanalysis.experiments import sweeping
+from dpanalysis.experiments import SweepStopped, sweeping
 from dpanalysis.experiments.records import Table, plain
 from dpanalysis.experiments.sweep import code_digest
 
@@ -37,6 +37,7 @@ class Options:
     fresh: bool = False
     progress: bool = True
     store: bool = False
+    restore: bool = True  # where a figure is stored, from what the ledger has
 
 
 @dataclass(frozen=True)
@@ -67,10 +68,17 @@ def compute(name: str, options: Options) -> Computed | None:
         return None
     cells: dict[Path, dict[str, np.ndarray]] = {}  # once each, also where sweeps share some
     here = _provenance.here(name)
-    with sweeping(watch=cells.__setitem__, made_by=here):
-        tables = module.compute(
-            options.scale, jobs=options.jobs, cache=cache, progress=options.progress
-        )
+    if options.store and options.restore and not options.fresh:
+        _ledger.restore(name, cache)
+    try:
+        with sweeping(watch=cells.__setitem__, made_by=here):
+            tables = module.compute(
+                options.scale, jobs=options.jobs, cache=cache, progress=options.progress
+            )
+    except (SweepStopped, KeyboardInterrupt):
+        if options.store:
+            _ledger.keep_unfinished(name, cache)
+        raise
     seconds = time.perf_counter() - start
     if options.store:
         beside = 0.0 if cells else seconds

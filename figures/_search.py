@@ -47,6 +47,9 @@ DATA = {
     "census": "a synthetic census (10,000 rows of 8 categories, with an intercept 44 columns)",
 }
 
+#: Functions whose results are single numbers: the ledger has all of them.
+WHOLE = ("run_cell",)
+
 # ------------------------------------------------------------------ data
 
 

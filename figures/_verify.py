@@ -104,6 +104,7 @@ def _tables(name: str, about: dict[str, Any], folder: Path, jobs: int) -> tuple[
     module = load(name)
     tables = module.compute("paper", jobs=jobs, cache=folder, progress=False)
     exact = all(_same_bits(maker, module.__name__) for maker in about["made_by"])
+    exact = exact and not about.get("restored")  # from six digits of their cells
     _, before = _ledger.read(name)
     differences = []
     for table, known in about["tables"].items():

@@ -203,7 +203,7 @@ class SweepError(RuntimeError):
         self.records = records
 
 
-class _Finished(NamedTuple):
+class Finished(NamedTuple):
     """The result of a cell, ready to be written."""
 
     arrays: dict[str, np.ndarray]
@@ -240,7 +240,7 @@ class _Cell:
         warnings.warn(f"{self.path} {problem} and is computed again", RuntimeWarning, stacklevel=3)
         return None
 
-    def compute(self, function: Callable[..., Any], settings: Any) -> _Finished:
+    def compute(self, function: Callable[..., Any], settings: Any) -> Finished:
         """Call the function."""
         with one_thread():
             start = time.perf_counter()
@@ -259,9 +259,9 @@ class _Cell:
             "seconds": seconds,
             "made_by": {**provenance(function.__module__), **self.made_by},
         }
-        return _Finished(arrays, about)
+        return Finished(arrays, about)
 
-    def keep(self, finished: _Finished) -> OSError | None:
+    def keep(self, finished: Finished) -> OSError | None:
         """Write the result atomically; return the error if that fails."""
         try:
             with atomic_write(self.path.with_suffix(".json")) as file:
@@ -276,7 +276,7 @@ class _Cell:
 
 def _compute(
     index: int, cell: _Cell, function: Callable[..., Any], settings: Any, keep: bool = True
-) -> tuple[int, str | _Finished | OSError | None]:
+) -> tuple[int, str | Finished | OSError | None]:
     """Return a failed cell's traceback, the error of writing it, or its result unless ``keep``."""
     try:
         finished = cell.compute(function, settings)
@@ -303,7 +303,7 @@ def _compute_all(
         with bar, closing(backends.results(_compute, tasks, jobs, may_begin)) as outcomes:
             for index, outcome in outcomes:
                 cell = todo[index]
-                if isinstance(outcome, _Finished):
+                if isinstance(outcome, Finished):
                     outcome = cell.keep(outcome)
                 if isinstance(outcome, OSError):
                     unkept.append(outcome)
@@ -415,7 +415,7 @@ def sweep(
     home = _home(folder)
     if not isinstance(cells, Iterable):
         raise TypeError(f"cells must be dicts of parameters, got {cells!r}")
-    grid = [_cell(name, version, parameters, home) for parameters in cells]
+    grid = [kept_cell(name, version, parameters, home) for parameters in cells]
 
     results: dict[str, dict[str, np.ndarray]] = {}
     todo: dict[str, _Cell] = {}
@@ -475,7 +475,8 @@ def _home(folder: Any) -> Path:
     return home
 
 
-def _cell(name: str, version: int, parameters: Mapping[str, Any], home: Path) -> _Cell:
+def kept_cell(name: str, version: int, parameters: Mapping[str, Any], home: Path) -> _Cell:
+    """Return the cell of a call, with the file in which its result is kept."""
     if not isinstance(parameters, Mapping):
         raise TypeError(f"cells must be dicts of parameters, got {parameters!r}")
     identity = json.dumps(
