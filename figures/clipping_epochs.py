@@ -60,7 +60,7 @@ def settings(scale: str) -> dict[str, Any]:
         "iterations": epochs * runs.steps_per_epoch(n, batch),
         "noise_multiplier": 1.0,
         "delta": DELTA,
-        "clip_norms": [ratio * C for C in CLIP_NORMS],
+        "clip_norms": [ratio * C for C in CLIP_NORMS[:: runs.by_data(data, 1, 1, 3)]],
         "step_sizes": [step / ratio**2 for step in STEP_SIZES[:: runs.by_data(data, 1, 2, 2)]],
         "seeds": runs.by_data(data, 5, 1, 1),
         "widenings": 8 if scale == "paper" else 0,

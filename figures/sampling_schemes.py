@@ -45,7 +45,7 @@ def settings(scale: str) -> dict[str, Any]:
         "row_bound_L2": runs.row_radius(data, False),
         "clip_norm": 1.0,
         "batches": runs.by_data(data, 100, 50, 20),
-        "epochs": runs.by_data(data, 10, 5, 5),
+        "epochs": runs.by_data(data, 10, 5, 3),
         "epsilons": [1.0, 2.0, 4.0, 8.0] if scale == "paper" else [2.0, 8.0],
         "step_sizes": [0.25, 0.5, 1.0, 2.0] if scale == "paper" else [0.5, 2.0],
         "widenings": 5 if scale == "paper" else 0,

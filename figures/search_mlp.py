@@ -66,7 +66,7 @@ def settings(scale: str) -> dict[str, Any]:
         "n": _clipping.training_rows(data),
         "hidden": 1000 if mnist else _clipping.hidden_units(data),
         "q": 1 / 200 if mnist else 1 / 20,
-        "iterations": 2000 if mnist else 200,
+        "iterations": 2000 if mnist else 120,
         "every": 50 if mnist else 10,
         "noise_multiplier": 1.0,
         "C_grad": CLIP,
