@@ -24,6 +24,7 @@ from .verify import Claimed, Mechanism, Verdict, parse_claim, verify_privacy
 __tracebackhide__ = True  # pytest shows the line that calls this package
 
 _DRAWN = 1000  # pairs of a strategy
+_FIRST = 5.0  # runs on both data sets that a recording makes however long they take
 _SHOWN = 2000  # characters of a data set in a message
 
 
@@ -152,7 +153,8 @@ def assert_private(
         shape does so, too, unless the released noise is seen to keep the claim: switch it off where
         a proof allows more.
     seconds : float, default=5
-        For the recordings of all pairs together: no run of theirs begins later.
+        For the recordings of all pairs together: no run of theirs begins later, but for the first
+        ones of a pair. Where ``time_limit`` leaves no time for these, there is no recording.
     time_limit : float, default=inf
         Seconds for everything, about. Each pair has its share of what is left, and fewer runs where
         they would take longer, as smaller audits before and the last pair tell. Where a pair has no
@@ -206,19 +208,27 @@ def assert_private(
         start = time.monotonic()
         stop = start + (end - start) / (len(chosen) - number + 1)
         found: list[Finding] = []
-        most = min(seconds, 0.5 * (stop - start))
-        if recording and most > 0.0:
+        most, one, looked = min(seconds, 0.5 * (stop - start)), each, True
+        if end < math.inf:
+            one = one or 2.0 * _seconds_of_a_run(mechanism, first, vectorized)
+        if recording and most > 0.0 and _FIRST * one <= stop - start:
             recorded = record(mechanism, first, second, claim=claim, seconds=most, **shared)
             # That a pair shows nothing of a mechanism is no mistake of it.
             found = [f for f in recorded.findings if f.kind != "untested"]
+            looked = recorded.looked
             seconds = max(0.0, seconds - (time.monotonic() - start))
         runs = samples
         if end < math.inf:
-            tried, one = each > 0.0, each or 2.0 * _seconds_of_a_run(mechanism, first, vectorized)
-            runs = _affordable(audit, needed, samples, stop, one, tried)
+            runs = _affordable(audit, needed, samples, stop, one, each > 0.0)
         start, verdict = time.monotonic(), None
         if runs >= needed:
-            verdict = audit(samples=runs, rng=source)
+            try:
+                verdict = audit(samples=runs, rng=source)
+            except ValueError:
+                if not found:
+                    raise
+        if verdict is not None:
+            verdict = replace(verdict, untested=verdict.untested or not looked)
             if runs < samples:
                 note = f"There was time for {runs:,} of {samples:,} runs"
                 verdict = replace(verdict, notes=(*verdict.notes, note))
@@ -273,7 +283,7 @@ def _report(verdict: Verdict | None, found: Sequence[Finding], where: str) -> st
     """Return what was found, and by which of the two; the last line says it all."""
     lines = [str(verdict)]
     if verdict is None or not verdict.refuted:
-        outputs = "no time was left for outputs" if verdict is None else f"by outputs {verdict}"
+        outputs = "outputs were not judged" if verdict is None else f"by outputs {verdict}"
         lines = [f"refuted by the recording; {outputs}"]
     lines += [f"recording [{finding.kind}]: {finding}" for finding in found]
     if found and verdict is not None and verdict.refuted:

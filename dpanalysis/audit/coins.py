@@ -13,6 +13,23 @@ import numpy as np
 _KEPT = 0.25  # share of the calls that stay as drawn
 
 
+class OneSide:
+    """Stand for a generator where all coins of a run fall on their least or their largest side.
+
+    What several of them decide together, as the bits of one number do, is rare otherwise.
+    """
+
+    def __init__(self, generator: np.random.Generator, largest: bool) -> None:
+        self._generator, self._place = generator, 0.6 if largest else 0.3
+
+    def random(self, shape: Any = None) -> Any:
+        """Return numbers for which the functions of this module choose that side."""
+        return self._place if shape is None else np.full(shape, self._place)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._generator, name)
+
+
 def far_coin(stream: np.random.Generator, name: str, value: Any, args: Any, options: Any) -> Any:
     """Return an extreme outcome of a method of NumPy's generators, None where none is known."""
     kept = stream.random() < _KEPT
@@ -63,14 +80,15 @@ def far_integers(stream: np.random.Generator, value: Any, low: Any, high: Any) -
 def far_below(stream: np.random.Generator, value: int, count: int) -> int:
     """Return 0 or ``count - 1``, of any size, in the place of half of the numbers drawn."""
     where = stream.random()
-    return 0 if where < 0.25 else count - 1 if where < 0.5 else value
+    return value if not 0.25 <= where < 0.75 else 0 if where < 0.5 else count - 1
 
 
 def far_bytes(stream: np.random.Generator, value: bytes) -> bytes:
     """Return words near the ends of their range in the place of half of those drawn."""
     words = np.repeat(stream.random(-(-len(value) // 8)), 8)[: len(value)]
     drawn = np.frombuffer(value, np.uint8)
-    return np.select([words < 0.25, words < 0.5], [np.uint8(0), np.uint8(255)], drawn).tobytes()
+    cases = [words < _KEPT, words < 0.5, words < 0.75]
+    return np.select(cases, [drawn, np.uint8(0), np.uint8(255)], drawn).tobytes()
 
 
 def _range(name: str, args: Any, options: Any) -> tuple[Any, Any]:

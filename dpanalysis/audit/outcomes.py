@@ -456,7 +456,7 @@ def _array(data: Any) -> Any:
         return _Sparse(data)
     if isinstance(data, (list, tuple)) or hasattr(data, "__array__"):
         try:
-            array = np.asarray(data)
+            array = np.asarray(as_array(data))
         except ValueError:
             return None
         return array if array.ndim >= 1 else None

@@ -23,6 +23,8 @@ SAME = 1e-9  # relative: parameters that differ by less are equal
 _ROUNDING = 1e-12  # of the largest noise in a run
 _LEAST = 4  # runs on each input that are made however long they take
 _OFTEN, _SOME = 10, 100  # times the calls of a usual run, and more, that are extreme
+_BETWEEN, _TRIED = (3.0, 4.5, 6.0, 7.5), 4  # exponents that are tried before, and runs with each
+_GROWN, _SHORT = 20, 0.01  # times the usual size, and seconds, of a run that grows with its noise
 _DIGITS = 9  # a number that has no more is rounded
 
 
@@ -51,7 +53,7 @@ class Replayer:
         self.end = time.monotonic() + seconds
         self.late = False
         self.constant: frozenset[Any] = frozenset()
-        self.most = math.inf
+        self.most, self.usual = math.inf, 0.0
         self.error: Exception | None = None
         self.before = tuple(map(fingerprint, inputs))
 
@@ -61,7 +63,8 @@ class Replayer:
         """Return one run; the same number gets the same noise on both inputs."""
         end = self.end if extreme or number >= _LEAST else math.inf
         seed, most = self.seed + (number << 32), self.most if extreme else math.inf
-        tape = Tape(seed, extreme, forced, self.constant, most, end)
+        coins = {0: False, 1: True}.get(number % 6) if extreme else None
+        tape = Tape(seed, extreme, forced, self.constant, most, end, coins, self.usual)
         data = self.inputs[side]
 
         def call(random: Any) -> Any:
@@ -97,10 +100,35 @@ class Replayer:
                 break
         return [list(side) for side in zip(*pairs)]
 
+    def farthest(self, first: int) -> float:
+        """Return the largest exponent of noise with which a run stays within its usual size."""
+        top = MILD
+        for exponent in (MILD, *_BETWEEN, FARTHEST):
+            start = time.monotonic()
+            try:
+                runs = [self.run(k % 2, first + k, exponent) for k in range(_TRIED)]
+            except OutOfTime:
+                break
+            seconds = (time.monotonic() - start) / _TRIED
+            if max(map(_size, runs)) > _GROWN * self.size or seconds > _GROWN * self.seconds:
+                break
+            top = exponent
+        return top
+
     def learn(self, runs: list[list[RecordedRun]]) -> None:
         """Keep what extreme runs are like: seeds that are constants, and how often is drawn."""
         self.constant = frozenset[Any]().union(*map(constant_seeds, runs))
-        self.most = _OFTEN * max(run.tape.calls for side in runs for run in side) + _SOME
+        self.usual = max(run.tape.calls for side in runs for run in side)
+        self.size = max(_size(run) for side in runs for run in side)
+        start = time.monotonic()
+        self.run(0, 0)
+        self.seconds = max(_SHORT, time.monotonic() - start)
+        self.most = _OFTEN * self.usual + _SOME
+
+
+def _size(run: RecordedRun) -> int:
+    """Return how many numbers a run draws and returns."""
+    return run.numbers.size + sum(int(np.prod(draw.shape)) for draw in run.tape.draws)
 
 
 def constant_seeds(runs: list[RecordedRun]) -> Counter[tuple[str, int, str]]:

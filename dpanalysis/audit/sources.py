@@ -47,7 +47,7 @@ from .tape import (
     listening,
     played,
 )
-from .torch_sources import torch_names
+from .torch_sources import torch_default, torch_names
 
 # The real ones: names of this module are not replaced.
 _Generator = np.random.Generator
@@ -254,7 +254,7 @@ def _default_rng(seed: Any = None) -> Any:
     return RecordingGenerator(_REAL["default_rng"](seed).bit_generator)
 
 
-def _legacy(name: str, real: Any) -> Callable[..., Any]:
+def _legacy(name: str, real: Any, whole: _Global) -> Callable[..., Any]:
     """Return what stands for one of NumPy's global functions."""
 
     def function(*args: Any, **options: Any) -> Any:
@@ -265,7 +265,7 @@ def _legacy(name: str, real: Any) -> Callable[..., Any]:
         def source(key: Any) -> Any:
             return tape.legacy or _RandomState(tape.stream(key).bit_generator)
 
-        old = tape.legacy
+        old, whole.was_used = tape.legacy, True
         state = old.get_state if old is not None and tape.legacy_is_drawn else None
         return tape.call(name, source, old is None, args, options, state)
 
@@ -277,7 +277,8 @@ def _legacy_seed(seed: Any = None) -> None:
     if tape is None:
         _REAL["global"].seed(seed)
     elif seed is not None:
-        tape.legacy = _RandomState(seed)
+        with tape.mute():
+            tape.legacy = _RandomState(seed)
         tape.legacy_is_drawn = tape.note_seed(seed, lambda: None)
 
 
@@ -296,8 +297,7 @@ def _mark_set(keyed: bool) -> None:
 class _Global:
     """NumPy's global source, which SciPy takes by default."""
 
-    def __init__(self, methods: dict[str, Any]) -> None:
-        vars(self).update(methods)
+    was_used = False
 
     def __getattr__(self, name: str) -> Any:
         return getattr(_REAL["global"], name)
@@ -332,6 +332,8 @@ def _urandom(size: int) -> bytes:
     value = tape.stream(key).bytes(size)
     coin = Draw(key, "os.urandom", noise=False)
     value = tape.coin(coin, tape.far(key, True, None), value, lambda far: far_bytes(far, value))
+    if sys._getframe(1).f_code.co_name == "getrandbits":  # as for seeds
+        tape.keys.pop(key, None)
     tape.keep(int.from_bytes(value, "big"))
     return bytes(value)
 
@@ -527,14 +529,14 @@ def _threshold_class(real: Any) -> Any:
 def _replacements() -> list[tuple[Any, str, Any]]:
     """Return the places of the real functions, with what stands for them."""
     ours = [(noise, name, _law(name, getattr(noise, name))) for name in _OUR_LAWS]
+    whole, plain = _Global(), _RecordingRandom()
     legacy = [
-        (np.random, name, _legacy(name, getattr(np.random, name)))
+        (np.random, name, _legacy(name, getattr(np.random, name), whole))
         for name in (*NOISE, *sorted(OTHER_NOISE), *sorted(COINS))
         if hasattr(np.random, name) and name != "Generator"
     ]
     legacy += [(np.random, "seed", _legacy_seed), (np.random, "set_state", _legacy_set_state)]
-    whole = _Global({name: new for _, name, new in legacy})
-    plain = _RecordingRandom()
+    vars(whole).update({name: new for _, name, new in legacy})
     names = (
         *("random", "getrandbits", *_PLAIN_NOISE, *_PLAIN_OTHER, "binomialvariate", "randbytes"),
         *("randrange", "randint", "choice", "choices", "shuffle", "sample", "seed", "setstate"),
@@ -572,15 +574,22 @@ def listen(function: Callable[..., Any]) -> Iterator[dict[str, tuple[Any, Any]]]
     with _lock:
         undo: list[Callable[[], None]] = []
         try:
-            _replace_names(undo)
-            yield _replace_generators(function, undo)
+            defaults = _replace_names(undo)
+            yield _replace_generators(function, undo) | defaults
         finally:
             for each in reversed(undo):
                 each()
 
 
-def _replace_names(undo: list[Callable[[], None]]) -> None:
+def _replace_names(undo: list[Callable[[], None]]) -> dict[str, tuple[Any, Any]]:
     places = _replacements()
+    by_name = {(owner, name): new for owner, name, new in places}
+    plain, real = by_name[random, "random"].__self__, random._inst
+    defaults: dict[str, tuple[Any, Any]] = {
+        "NumPy's global source": (by_name[np.random.mtrand, "_rand"], _seed_of_global),
+        "the source of the module random": (plain, lambda: _small_seed(real)),
+        **torch_default(),
+    }
     stands = {id(getattr(owner, name)): new for owner, name, new in places}
     for owner, name, new in places:
         if isinstance(owner, type) or owner is np.random.mtrand:
@@ -600,6 +609,7 @@ def _replace_names(undo: list[Callable[[], None]]) -> None:
         for name, value in found:
             names[name] = stands[id(value)]
             undo.append(partial(names.__setitem__, name, value))
+    return defaults
 
 
 def _replace_generators(
@@ -638,6 +648,14 @@ def _entropy(generator: Any) -> Any:
     """Return what a generator was seeded with, None where it may be the operating system's."""
     seed = getattr(getattr(generator.bit_generator, "seed_seq", None), "entropy", None)
     return None if isinstance(seed, int) and seed >= 1 << 64 else seed
+
+
+def _seed_of_global() -> Any:
+    """Return what NumPy's global source was seeded with, None where it never was."""
+    if getattr(_REAL["global"]._bit_generator, "_seed_seq", 0) is not None:
+        return None
+    seed = _small_seed(_REAL["global"])
+    return "a number" if seed is None else seed
 
 
 def _small_seed(source: Any) -> int | None:

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import scipy
 
-from .coins import far_coin
+from .coins import OneSide, far_coin
 
 _Generator = np.random.Generator  # the real one: names of this module are not replaced
 _POSITIVE = ("exponential", "other", "uniform")  # laws of which numbers near 0 are extreme as well
@@ -56,6 +56,8 @@ COINS = frozenset(
     """.split()  # noqa: SIM905
 )
 SET, COPIED, OUTSIDE = "set", "copied", "outside"
+_HASHED = 16  # bytes of the shortest key
+_files: dict[str, list[str]] = {}  # the paths of the files of one name, in the order of their calls
 _REFUSED = 8  # calls after the time: what catches everything and tries again would never end
 
 
@@ -91,10 +93,14 @@ class Tape:
         constant: frozenset[Any] = frozenset(),  # seeds, with places: such sources stay as drawn
         most: float = math.inf,  # extreme calls: a loop may wait for a usual number
         end: float = math.inf,  # later calls raise OutOfTime
+        side: bool | None = None,  # the largest or the least, of coins in an extreme run
+        usual: float = 0.0,  # calls of which that holds: a loop may wait for another side
     ) -> None:
         self.seed, self.extreme, self.forced = seed, extreme, forced or {}
         self.constant, self.most, self.end = constant, most, end
+        self.side, self.usual = side, usual
         self.missed: set[tuple[str, int, str]] = set()  # coins with no extreme outcome
+        self.keys: dict[Any, tuple[Any, Any]] = {}  # long words, which may be hashed, by call
         self.marks: set[str] = set()  # SET, COPIED, OUTSIDE: what happened to generators
         self.draws: list[Draw] = []
         self.seeds: list[tuple[str, int, str]] = []
@@ -120,7 +126,12 @@ class Tape:
 
     def stream(self, key: tuple[str, int, str, int]) -> np.random.Generator:
         """Return the generator of one call, the same under every tape of this seed."""
-        name = zlib.crc32(repr((Path(key[0]).name, *key[1:])).encode())
+        path = Path(key[0])
+        known = _files.setdefault(path.name, [])
+        if key[0] not in known:
+            known.append(key[0])
+        file = (path.name, known.index(key[0]) or "")  # the folders are not those of a machine
+        name = zlib.crc32(repr((*filter(None, file), *key[1:])).encode())
         return _Generator(np.random.PCG64(np.random.SeedSequence([self.seed, name])))
 
     @contextlib.contextmanager
@@ -143,21 +154,32 @@ class Tape:
         if self.calls > self.most:
             self.missed.add(key[:3])
             return None
-        if keyed:
-            return self.stream((*key[:2], "far", key[3]))
-        if state is None:
+        if not keyed and state is None:
             return None
-        seed = np.random.SeedSequence([self.seed, zlib.crc32(pickle.dumps(state()))])
-        return _Generator(np.random.PCG64(seed))
+        if keyed:
+            far = self.stream((*key[:2], f"far {key[2]}", key[3]))
+        else:
+            seed = np.random.SeedSequence([self.seed, zlib.crc32(pickle.dumps(state()))])  # type: ignore[misc]
+            far = _Generator(np.random.PCG64(seed))
+        if self.side is None or self.calls > self.usual:
+            return far
+        return OneSide(far, self.side)  # type: ignore[return-value]
 
     def note_seed(self, seed: Any, renew: Callable[[], None]) -> bool:
         """Write down a seed, and how to ``renew`` one from here; return whether chance made it."""
         site = (*_caller(), repr(seed))
         self.seeds.append(site)
         parts = seed if isinstance(seed, (list, tuple)) else [seed]
-        if any(isinstance(part, (int, np.integer, bytes)) and part in self.words for part in parts):
-            self.lent.append(renew)
+        for part in parts:
+            if isinstance(part, (int, np.integer, bytes)) and part in self.words:
+                self.lent.append(renew)
+                self.keys = {key: word for key, word in self.keys.items() if part not in word}
         return site not in self.constant
+
+    @property
+    def undecided(self) -> set[tuple[str, int, str]]:
+        """The coins of which rare outcomes are not made likely: what is hashed has others."""
+        return self.missed | {key[:3] for key in self.keys}
 
     def coin(self, draw: Draw, far: np.random.Generator | None, value: Any, other: Any) -> Any:
         """Write a coin down; return what the mechanism gets, ``other(far)`` if that is known."""
@@ -170,6 +192,8 @@ class Tape:
             self.missed.add(draw.key[:3])
             return value
         self.keep(extreme)
+        if isinstance(extreme, bytes) and len(extreme) >= _HASHED:
+            self.keys[draw.key] = extreme, int.from_bytes(extreme, "big")
         return extreme
 
     def keep(self, value: Any) -> None:

@@ -44,6 +44,7 @@ def _torch_call(name: str, law: str, names: tuple[str, ...], real: Any) -> Calla
         generator = options.get("generator")
         _note_default(torch, tape)
         keyed = generator is None and not tape.torch_is_seeded
+        _Default.was_used |= keyed
         state: Any = None
         if generator is not None:
             if tape.note_seed(generator.initial_seed(), lambda: None):
@@ -76,6 +77,26 @@ def _torch_call(name: str, law: str, names: tuple[str, ...], real: Any) -> Calla
         return value
 
     return function
+
+
+class _Default:
+    """PyTorch's default generator."""
+
+    was_used = False
+
+
+def torch_default() -> dict[str, tuple[Any, Any]]:
+    """Return PyTorch's default generator, with what tells its seed, where PyTorch is there."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        return {}
+    _Default.was_used = False
+
+    def seed() -> int | None:  # the operating system's has 53 bits
+        number = int(torch.initial_seed())
+        return number if number < 1 << 32 else None
+
+    return {"PyTorch's default generator": (_Default, seed)}
 
 
 _heard: dict[str, int] = {}  # the seed of the default generator, as far as is heard

@@ -156,16 +156,21 @@ def psac_table1(
     array([0.9999 , 0.9950 , 0.6180])
     """
     tau0, tau1 = check_spread(tau0, tau1)
-    peak, offset = peak_and_offset(kind, r)
-    a, b, R = 1.0 + tau1, 1.0 - tau1, tau0 + offset
-    excess = peak * R - 1.0
-    linear = peak * a * tau0 - b * excess - 1.0
+    check_choice("kind", kind, ("psac", "auto"))
+    r = _check_r(r)
+    a, b = 1.0 + tau1, 1.0 - tau1
+    # The equation over W: 1/W, and how far the offset is above it, do not cancel; nor does a square
+    # overflow in this unit.
+    root_r = np.sqrt(np.minimum(r, 1.0))
+    least, beyond = (r, 0.0) if kind == "auto" else (root_r * (2.0 - root_r), (1.0 - root_r) ** 2)
+    unit = np.maximum(tau0, least + beyond)
+    tau, least, excess = tau0 / unit, least / unit, (tau0 + beyond) / unit
+    linear = a * tau - b * excess - least
     # The root of a G^2 - p G - q in the form that does not cancel where p is negative.
-    square, product = peak * a * b, excess * tau0
-    root = np.sqrt(linear**2 + 4.0 * square * product)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        cancelled = np.where(product > 0, 2.0 * product / (root - linear), 0.0)
-    return as_scalar(np.where(linear > 0, (linear + root) / (2.0 * square), cancelled))
+    root = np.hypot(linear, 2.0 * np.sqrt(a * b * excess) * np.sqrt(tau))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        cancelled = np.where(tau > 0, 2.0 * excess * tau / (root - linear), 0.0)
+    return as_scalar(unit * np.where(linear > 0, (linear + root) / (2.0 * a * b), cancelled))
 
 
 def invert_gain(value: ArrayLike, a: ArrayLike, R: ArrayLike) -> FloatArray:

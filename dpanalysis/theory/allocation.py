@@ -244,7 +244,7 @@ def laplace_scales(
     """
     budgets = check_array("epsilons", epsilons, low=0.0, low_open=True)
     sensitivity = check_number("sensitivity", sensitivity, low=0.0)
-    size, batch = check_sizes(n, m)
+    size, batch = check_sizes(check_int("n", n, low=1), m)
     assert size is not None and batch is not None
     scales = np.asarray(sensitivity / (batch * deamplify(budgets, batch / size)))
     return _check_not_rounded_to_0(scales, sensitivity)
@@ -287,8 +287,9 @@ def allocate_gaussian(weights: ArrayLike, rho: float, sensitivity: float) -> Flo
     total = np.exp(log_root - log_root.max()).sum()
     # The sensitivity without its power of two: squaring cannot overflow or underflow.
     unit, exponent = math.frexp(sensitivity)
-    variance = unit**2 / (2.0 * rho) * total * np.exp(log_root.max() - log_root)
-    return _check_not_rounded_to_0(np.ldexp(np.sqrt(variance), exponent), sensitivity)
+    factor = math.sqrt(total) * unit / math.sqrt(2.0) / math.sqrt(rho)
+    std = factor * np.exp(0.5 * (log_root.max() - log_root))
+    return _check_not_rounded_to_0(np.ldexp(std, exponent), sensitivity)
 
 
 def _check_not_rounded_to_0(noise: FloatArray, sensitivity: float) -> FloatArray:
@@ -400,7 +401,9 @@ def _optimal_noise(
         log_factors, log_gains = np.log(factors), np.log(gains)
     for t in range(factors.size):
         log_weights = np.append(log_weights + log_factors[t], log_gains[t])
-        alive = np.isfinite(log_weights)  # a factor 0 discards all earlier iterations
+        # A factor 0 discards all earlier iterations; weights near 0 have scales near infinity, and
+        # of the sum a third of their exponent.
+        alive = log_weights > log_weights.max() - 600.0
         shares = np.append(shares, shares.max() if t else epsilon)[alive]
         log_weights = log_weights[alive]
         shares = solve_dual(log_weights, epsilon, m / n, epsilon * shares / shares.sum())

@@ -108,20 +108,22 @@ def quadratic_gap(
     gap = np.empty((total + 1, *shape[:-1]))
     gap[0] = 0.5 * (mean * mean) @ spectrum
     t = 0
-    for (p, q, alpha), length in recurrences:
-        p2, q2, pq2 = p * p, q * q, 2.0 * p * q
-        kick = alpha * alpha
-        # The reset w_{t-1} = w_t: all second moments of the pair coincide.
-        mean_before, cross, variance_before = mean, variance, variance
-        for _ in range(length):
-            mean, mean_before = p * mean - q * mean_before, mean
-            variance, cross, variance_before = (
-                p2 * variance - pq2 * cross + q2 * variance_before + kick * noise_variance[t],
-                p * variance - q * cross,
-                variance,
-            )
-            t += 1
-            gap[t] = 0.5 * (mean * mean + variance) @ spectrum
+    with np.errstate(over="ignore", invalid="ignore"):  # of a method that diverges
+        for (p, q, alpha), length in recurrences:
+            p2, q2, pq2 = p * p, q * q, 2.0 * p * q
+            kick = alpha * alpha
+            # The reset w_{t-1} = w_t: all second moments of the pair coincide.
+            mean_before, cross, variance_before = mean, variance, variance
+            for _ in range(length):
+                mean, mean_before = p * mean - q * mean_before, mean
+                variance, cross, variance_before = (
+                    p2 * variance - pq2 * cross + q2 * variance_before + kick * noise_variance[t],
+                    p * variance - q * cross,
+                    variance,
+                )
+                t += 1
+                gap[t] = 0.5 * (mean * mean + variance) @ spectrum
+    gap[np.isnan(gap)] = np.inf  # a difference of numbers that overflowed
     return np.moveaxis(gap, 0, -1)
 
 

@@ -277,7 +277,8 @@ def hessian_noise_norm(d: int, std: float, failure: float) -> float:
     check_int("d", d, low=1)
     std = check_number("std", std, low=0.0)
     eta = check_number("failure", failure, low=0.0, high=1.0, low_open=True)
-    return std * math.sqrt(0.5) * (2.0 * math.sqrt(d) + math.sqrt(4.0 * math.log(2.0 / eta)))
+    tail = math.sqrt(math.log(2.0) - math.log(eta))
+    return std * math.sqrt(2.0) * (math.sqrt(d) + tail)
 
 
 def lanczos_iterations(d: int, norm_bound: float, eps: float, failure: float) -> int:
@@ -308,8 +309,9 @@ def lanczos_iterations(d: int, norm_bound: float, eps: float, failure: float) ->
     for name, value in (("norm_bound", norm_bound), ("eps", eps)):
         check_positive(name, value)
     check_number("failure", failure, low=0.0, high=1.0, low_open=True)
-    steps = 0.5 * math.log(2.75 * d / failure**2) * math.sqrt(norm_bound / eps)
-    return min(d, 1 + math.ceil(steps))
+    width = 0.5 * math.log(2.75 * d) - math.log(failure)
+    steps = width * math.sqrt(norm_bound) / math.sqrt(eps)
+    return min(d, 1 + math.ceil(min(steps, d)))
 
 
 # Batches: size and noise (Appendix B)

@@ -42,7 +42,7 @@ def spectral_bound(matrix: ArrayLike, excess: float = 1e-3) -> float | FloatArra
     matrix : array_like of shape (..., m, n)
         One matrix, or a stack of them.
     excess : float
-        In (0, 1]: the bound is at most ``1 + excess`` times the norm, up to rounding.
+        From 1e-15 to 1: the bound is at most ``1 + excess`` times the norm, up to rounding.
 
     Returns
     -------
@@ -82,7 +82,7 @@ def spectral_bound(matrix: ArrayLike, excess: float = 1e-3) -> float | FloatArra
     >>> spectral_bound(np.ones((2, 4, 9)))
     array([6., 6.])
     """
-    check_number("excess", excess, low=0.0, low_open=True, high=1.0)
+    check_number("excess", excess, low=1e-15, high=1.0)
     B = np.asarray(matrix, dtype=np.float64)
     if B.ndim < 2 or not B.size:
         raise ValueError(f"matrix must have shape (..., m, n), got {B.shape}")

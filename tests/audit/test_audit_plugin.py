@@ -303,9 +303,7 @@ def test_what_a_recording_finds_counts_without_time_for_outputs(assert_private, 
     near = (PAIR[0], (np.zeros((2, 1)), LABELS))
     for pairs in ([PAIR], [near, PAIR]):  # in the last pair alone, too
         clock[0] = 0.0
-        with pytest.raises(
-            AssertionError, match="recording; no time was left for outputs"
-        ) as found:
+        with pytest.raises(AssertionError, match="recording; outputs were not judged") as found:
             assert_private(slow, 1.0, neighbours=pairs, samples=5000, time_limit=2.0)
         assert "found by the recording alone" in last_line(found)
 
@@ -464,3 +462,33 @@ def test_one_data_set_of_two_numbers_is_no_pair():
     with pytest.raises(TypeError, match=r"for one pair write \[\(dataset, neighbour\)\]"):
         list(pairs_of(([0.2, 1.0], [0.2, 0.0]), 9))
     assert list(pairs_of([(0.0, 1.0)], 9)) == [(0.0, 1.0)]
+
+
+def test_noise_of_another_source_does_not_make_a_mechanism_tested(assert_private):
+    def never_looks_again(dataset, rng, size):
+        return dataset[0][1, 0] + np.random.laplace(0.0, 2.0, size)  # noqa: NPY002
+
+    one, other = (np.array([[x], [0.5]]) for x in (1.0, -1.0))
+    pair = (one, LABELS), (other, LABELS)
+    with pytest.raises(AssertionError, match=r"^untested: .*never looked at"):
+        assert_private(never_looks_again, 1.0, neighbours=[pair], samples=2_000)
+
+
+@pytest.mark.parametrize("arguments", [{"claim": 40.0}, {"claim": 1.0, "samples": 10}])
+def test_what_a_recording_finds_counts_where_no_outputs_could(assert_private, arguments):
+    def leaks(dataset, rng, size):
+        return np.full(size, dataset[0].max()) + 0.0 * rng.laplace(size=size)
+
+    pair = {"dataset": PAIR[0], "neighbour": (np.zeros((2, 1)), LABELS)}
+    with pytest.raises(AssertionError, match=r"recording \[exact\]"):
+        assert_private(leaks, **arguments, **pair)
+
+
+def test_a_recording_for_which_there_is_no_time_is_left_out(assert_private, clock):
+    def slow(dataset, rng, size):
+        clock[0] += 0.5 * size
+        return dataset[0].max() + 0.0 * rng.laplace(size=size)
+
+    with pytest.raises(AssertionError, match="untested: time_limit=2 leaves no time"):
+        assert_private(slow, 1.0, neighbours=[PAIR], time_limit=2.0)
+    assert clock[0] <= 2.0

@@ -1,6 +1,8 @@
 """What a recording leaves behind, and whom it listens to."""
 
 import copy
+import hashlib
+import math
 import pickle
 import random
 import secrets
@@ -537,3 +539,113 @@ def test_what_the_mechanism_imports_is_heard(name):
     command = [sys.executable, "-c", LAZY.format(name=name)]
     shown = subprocess.run(command, capture_output=True, check=True, text=True).stdout
     assert "nothing found" in shown and ("epsilon >= 0.5 " in shown) == (name == "noisy"), shown
+
+
+# Coins that fall together -----------------------------------------------------------------------
+
+
+def two_laws_on_a_line(data, rng):
+    return data ^ (int(rng.random() < 2.0 / (1.0 + math.exp(5.0))) & int(rng.integers(2)))
+
+
+def bits_of_a_number(data, rng):
+    u = rng.integers(0, 2, size=32) @ 2.0 ** -np.arange(1, 33)
+    return data ^ int(u < 1.0 / (1.0 + math.exp(5.0)))
+
+
+def bits_of_the_system(data, rng):
+    return data ^ int(all(secrets.randbits(1) for _ in range(8)))
+
+
+def a_hashed_key(data, rng):
+    return data ^ int(hashlib.sha256(secrets.token_bytes(16)).digest()[0] < 2)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "mechanism", [two_laws_on_a_line, bits_of_a_number, bits_of_the_system, a_hashed_key]
+)
+def test_what_coins_do_together_is_no_constant(mechanism):
+    for seed in range(10):
+        found = audit.record(mechanism, 0, 1, claim=5.0, rng=seed, vectorized=False)
+        assert found.passed, str(found)
+
+
+@pytest.mark.parametrize("coin", [lambda rng: rng.integers(2), lambda rng: secrets.token_bytes(4)])
+def test_a_bare_number_beside_coins_is_found(coin):
+    found = audit.record(lambda data, rng: [data, coin(rng)], 0, 1, claim=5.0, vectorized=False)
+    assert [finding.kind for finding in found.findings] == ["exact"], str(found)
+
+
+def test_files_of_one_name_draw_different_noise(tmp_path):
+    lines = []
+    for folder in ("first", "second"):
+        path = tmp_path / folder / "noise.py"
+        path.parent.mkdir()
+        path.write_text("def noisy(x, rng):\n    return x + rng.laplace(0.0, 2.0)\n")
+        space = {}
+        exec(compile(path.read_text(), str(path), "exec"), space)
+        lines.append(space["noisy"])
+
+    def both(data, rng):
+        return [noisy(x, rng) for noisy, x in zip(lines, data, strict=True)]
+
+    one, other = np.array([0.0, 0.0]), np.array([1.0, -1.0])
+    found = audit.record(both, one, other, claim=1.0, vectorized=False)
+    assert found.passed and found.epsilon == pytest.approx(1.0), str(found)
+
+
+def test_default_sources_with_a_seed_from_before_are_named():
+    before = np.random.get_state(), random.getstate()  # noqa: NPY002
+    try:
+        np.random.seed(5)  # noqa: NPY002
+        random.seed(6)
+        for draw, said in (
+            (lambda: np.random.laplace(), "NumPy's global source was seeded with 5"),  # noqa: NPY002
+            (lambda: random.gauss(0.0, 1.0), "the module random was seeded with 6"),
+        ):
+            found = audit.record(lambda x, rng, draw=draw: x + draw(), 0.0, 1.0, vectorized=False)
+            assert said in str(found)
+        found = audit.record(lambda x, rng: x + rng.laplace(), 0.0, 1.0, vectorized=False)
+        assert not found.not_followed
+    finally:
+        np.random.set_state(before[0])  # noqa: NPY002
+        random.setstate(before[1])
+
+
+# Runs that grow with their noise -----------------------------------------------------------------
+
+
+def test_a_run_whose_size_is_noisy_stays_small():
+    sizes = []
+
+    def synthetic(data, rng):
+        count = len(data) + rng.laplace()
+        rows = rng.normal(data.sum() + rng.laplace(), 1.0, max(1, int(count)))
+        sizes.append(rows.size)
+        return {"count": count, "mean": rows.mean()}
+
+    found = audit.record(synthetic, np.ones(50), np.ones(49), claim=2.0, vectorized=False)
+    assert found.passed and max(sizes) < 1e6
+    assert "times its usual size, with which runs grow" in str(found)
+
+
+@pytest.mark.parametrize("total", [100.0, 99.37])
+def test_noise_that_is_taken_off_again_is_found_where_it_rounds(total):
+    def removed(data, rng):
+        noise = rng.laplace()
+        return data + noise - noise
+
+    for seed in range(5):
+        found = audit.record(removed, total, total + 1.0, rng=seed, vectorized=False)
+        assert [finding.kind for finding in found.findings] == ["exact"], str(found)
+
+
+def test_keys_that_only_some_records_have_are_a_note_at_a_positive_delta():
+    def stable(data, rng):
+        found = {key: count + rng.laplace() for key, count in data.items()}
+        return {key: value for key, value in found.items() if value > 12.0}
+
+    one, other = {"a": 40, "b": 30, "c": 11}, {"a": 40, "b": 30}
+    found = audit.record(stable, one, other, claim=(1.0, 1e-5), vectorized=False)
+    assert found.passed and "what is drawn depends on the data" in str(found)

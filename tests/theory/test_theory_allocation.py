@@ -196,3 +196,19 @@ def test_no_sensitivity_is_too_small_for_noise(weights, sensitivity):
                 continue
         np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-323)
         assert found.all()
+
+
+@pytest.mark.parametrize(
+    ("weights", "rho", "sensitivity", "expected"),
+    [
+        ([1.0, 1e-300], 1e-300, 1.0, [7.0710678e149, 7.0710678e224]),
+        ([1.0, 1.0], 1e-309, 1e-100, [3.1622777e54, 3.1622777e54]),
+    ],
+)
+def test_noise_whose_square_overflows(weights, rho, sensitivity, expected):
+    np.testing.assert_allclose(theory.allocate_gaussian(weights, rho, sensitivity), expected, 1e-7)
+
+
+def test_scales_need_the_number_of_samples():
+    with pytest.raises(TypeError, match="n must be an integer, got None"):
+        theory.laplace_scales([0.1], 1.0, None)

@@ -128,6 +128,14 @@ def test_horizons_are_bounds_of_shorter_runs(problem, T, noise, full):
     assert best == (int(bounds.argmin()) + 1, bounds.min())
 
 
+@pytest.mark.slow
+def test_horizons_in_which_the_first_noise_has_died_out():
+    recursion = theory.nesterov_recursion(900, 1.0, 0.5, 1.0)
+    bounds = theory.horizon_bounds(recursion, 1.0, 3, 1.0, 1000, 1.0, m=100)
+    assert np.isfinite(bounds).all()
+    assert theory.best_horizon(900, 1.0, None, 0.5, 1.0, 1.0, 3, 1.0, 1000, 1.0, m=100)[0] == 11
+
+
 def test_horizon_of_a_one_step_method():
     # mu = L, alpha = 1/L: the minimum in one step; every further one only adds noise.
     assert theory.best_horizon(9, 1.0, None, 1.0, 1.0, 1.0, 1, 1.0, 100, 1.0)[0] == 1

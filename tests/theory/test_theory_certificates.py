@@ -391,6 +391,18 @@ def test_against_cvxpy():
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("noise", [0.0, 1e-9])
+def test_no_quadratic_of_the_class_is_worse_than_the_tuned_value(noise):
+    tuned = theory.tune_heavy_ball(1e-4, 1.0, lambda T: noise, 300, (1.0, None))
+    alpha, beta, T = tuned.step_size, tuned.momentum, tuned.iterations
+    worst = max(
+        theory.heavy_ball_gap([lam], alpha, beta, noise, 1.0, T)[-1]
+        for lam in np.union1d(np.geomspace(1e-4, 1.0, 1500), np.linspace(1e-4, 1.0, 1500))
+    )
+    assert worst <= 1.005 * tuned.value
+
+
+@pytest.mark.slow
 def test_tuning_on_a_known_quadratic():
     law = theory.laplace_noise(epsilon=1.0, sensitivity=2.0, n=1000, dimension=2)
     tuned = theory.tune_heavy_ball(0.1, 1.0, law, 60, initial=(1.0, None), eigenvalues=[0.1, 1.0])

@@ -408,3 +408,14 @@ def test_fixed_points_are_found_in_units_of_their_range(scale):
     """Weights of one size leave the mean where it is, however close the samples are."""
     found = theory.fixed_points(np.ones_like, [0.0, 0.0, scale], grid=2)
     assert found.points == pytest.approx(np.array([scale / 3]), rel=1e-12, abs=0)
+
+
+@pytest.mark.parametrize("kind", ["psac", "auto"])
+@pytest.mark.parametrize(("tau0", "r"), [(1.0, 1e-154), (1.0, 1e-320), (1e154, 0.1), (1e300, 1e-9)])
+def test_table_1_tends_to_the_spread_at_every_size(kind, tau0, r):
+    assert theory.psac_table1(tau0, 0.0, r, kind) == pytest.approx(tau0, rel=1e-4)
+
+
+def test_table_1_where_the_rule_hardly_weighs():
+    # W a b G^2 + (1 + b(WR - 1) - W a tau0) G = (WR - 1) tau0 with W = 1/r: G is tau0^2/r.
+    assert theory.psac_table1(1.0, 0.0, 1e17, "auto") == pytest.approx(1e-17, rel=1e-12, abs=0.0)

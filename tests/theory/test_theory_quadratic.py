@@ -214,3 +214,9 @@ def test_the_stationary_gap_is_that_of_its_formula(eigenvalue, product, momentum
     found = theory.heavy_ball_stationary_gap([eigenvalue], step_size, momentum, 2.0)
     below = (1 - momentum) * (2 + 2 * momentum - step_size * eigenvalue)
     assert found == pytest.approx(step_size * (1 + momentum) / below, rel=1e-12)
+
+
+def test_a_method_that_diverges_ends_at_infinity():
+    gap = theory.heavy_ball_gap([1.0, 0.1], 4.0, 0.5, 1.0, 1.0, 700)
+    assert gap[-1] == np.inf and (np.diff(gap[np.isfinite(gap)]) > 0.0).all()
+    assert not np.isnan(gap).any()

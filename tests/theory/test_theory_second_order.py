@@ -567,3 +567,9 @@ POSITIVE = (0.06, 0.245, 0.25, 0.1)
 def test_bad_input_is_named(call, message):
     with pytest.raises((ValueError, TypeError), match=message):
         call()
+
+
+def test_failures_and_accuracies_of_any_size():
+    assert theory.lanczos_iterations(10, 1.0, 0.1, 1e-170) == 10
+    assert theory.lanczos_iterations(10, 1e300, 1e-300, 0.1) == 10
+    assert theory.hessian_noise_norm(1, 1.0, 1e-320) == pytest.approx(39.8205, rel=1e-4)
