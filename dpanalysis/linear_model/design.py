@@ -212,7 +212,7 @@ class ColumnDesign:
     def _scales(self) -> tuple[np.ndarray, np.ndarray]:
         """Return center and half width of the numbers."""
         numbers = self.columns.numbers
-        low, high = self.columns.low[numbers], self.columns.high[numbers]
+        low, high = (np.asarray(end)[numbers] for end in (self.columns.low, self.columns.high))
         most = max(_MOST_CENTERED, _SHARE_CENTERED * self.columns.d)
         if not self.intercept or (self.sparse and len(numbers) > most):
             return np.zeros(len(numbers)), np.maximum(abs(low), abs(high))
@@ -233,9 +233,10 @@ class ColumnDesign:
         if sp.issparse(X):
             scaled = X[:, numbers]
             if center.any():
-                scaled = sp.csr_array((scaled.toarray() - center) / half)
+                scaled = sp.csr_array(np.clip((scaled.toarray() - center) / half, -1.0, 1.0))
             else:
-                scaled = scaled @ sp.diags_array(1.0 / half)
+                scaled = sp.csr_array(scaled @ sp.diags_array(1.0 / half))
+                np.clip(scaled.data, -1.0, 1.0, out=scaled.data)
             one = [sp.csr_array(np.ones((X.shape[0], 1), dtype=X.dtype))] * self.intercept
             return sp.hstack([scaled, *one, X[:, indicators]], format="csr")
         m = len(numbers)

@@ -145,7 +145,8 @@ def privacy_of(fitted: Any) -> PrivacyCard:
     costs, learned, more = _costs(inside)
     ledger = [*(line for m in models for line in m.privacy_.ledger), *more]
     names = {type(each).__name__ for each in inside if not _has_card(each) and _is_fitted(each)}
-    beside = sorted(name for name in names - {*_ADD_NOTHING} if not name.startswith("_"))
+    scored = {type(each).__name__ for each in inside if hasattr(each, "oob_score_")}
+    beside = sorted(n for n in (names - {*_ADD_NOTHING}) | scored if not n.startswith("_"))
     # That other fits of the same search cost too is what is added here, where that is given.
     several = [each for each in inside if type(each).__module__.startswith(REPEATING)]
     added = {id(m) for m in estimators_in(several) if max(len(costs), len(models)) > 1}
@@ -178,13 +179,18 @@ def privacy_of(fitted: Any) -> PrivacyCard:
 
 
 def _has_card(estimator: Any) -> bool:
-    return isinstance(getattr(estimator, "privacy_", None), PrivacyCard)
+    # Its own, not that of a model which it passes on, as a FrozenEstimator does.
+    return isinstance(vars(estimator).get("privacy_"), PrivacyCard)
 
 
 def _may_share_noise(models: Iterable[Any]) -> bool:
     """Whether two models have one random_state, or generators, of which clones are copies."""
-    states = (each.random_state for each in models)
-    given = [each for each in states if each is not None and not is_system(each)]
+    given = []
+    for each in models:
+        if each.random_state is not None and not is_system(each.random_state):
+            given.append(each.random_state)
+        elif RESEARCH_ONLY in each.privacy_.not_covered:  # it was another one when it was fitted
+            given.append(each)
     numbers = {each for each in given if isinstance(each, (int, np.integer))}
     return len(given) > max(len(numbers), 1)
 

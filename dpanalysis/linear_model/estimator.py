@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -62,9 +63,35 @@ _STEPS = (
 _CUT = (
     "no public bounds were declared, so every feature is cut to the range from -1 to 1: put a "
     "PublicEncoder right before the estimator, or pass bounds=(low, high). Those of an encoder are "
-    "lost in a ColumnTransformer and in a DataFrame made by hand or by pd.concat, join or merge, "
+    "lost in a ColumnTransformer, in slices and copies of sparse rows, and in a DataFrame made by "
+    "hand or by pd.concat, join or merge, "
     "and so is what a PrivateBounds paid: pass bounds=encoder.columns_ of one for all columns"
 )
+
+_DTYPES = [np.float64, np.float32]
+
+
+@contextmanager
+def _numbers_only(X: Any) -> Iterator[None]:
+    """Say of what is no number in X where it is, and what to do."""
+    columns = list(zip(getattr(X, "columns", ()), getattr(X, "dtypes", ())))
+    try:
+        for kind in [getattr(X, "dtype", None), *(kind for _, kind in columns)]:
+            if getattr(kind, "kind", "f") in "Mm":
+                raise np.exceptions.DTypePromotionError(f"{kind} has no zero")
+        yield
+    except (ValueError, OverflowError, np.exceptions.DTypePromotionError) as error:
+        refuse_nan(error)
+        words = "could not convert string to float" in str(error)
+        if isinstance(error, ValueError) and not words:
+            raise
+        other = [each for each in columns if getattr(each[1], "kind", "f") not in "biuf"]
+        where = f", not {other[0][1]} as in column {other[0][0]!r}" if other else ""
+        raise ValueError(
+            f"X must hold numbers{where} ({error}): put a PublicEncoder with the columns' "
+            "domains before the estimator"
+        ) from None
+
 
 _NO_WEIGHTS = (
     "sample_weight is refused: a record of weight v moves the answer v times as far, so the noise "
@@ -148,7 +175,7 @@ class PrivateLinearModel(BaseEstimator, ABC):
         were changed in between, and parts of a table whose rows repeat, such as those of a few
         categories, unless scikit-learn has taken the parts.
         """
-        if "sample_weight" in unknown:
+        if unknown.pop("sample_weight", None) is not None:
             raise TypeError(_NO_WEIGHTS + self._instead_of_weights)
         if unknown:
             raise TypeError(f"fit() got an unexpected keyword argument {next(iter(unknown))!r}")
@@ -254,27 +281,10 @@ class PrivateLinearModel(BaseEstimator, ABC):
         (_refuse_no_numbers if self._numeric else _refuse_missing)(y)
         if has_read_width(X):
             refuse_read_width()
-        try:
+        with _numbers_only(X):
             return validate_data(
-                self,
-                X,
-                y,
-                accept_sparse="csr",
-                dtype=[np.float64, np.float32],
-                y_numeric=self._numeric,
+                self, X, y, accept_sparse="csr", dtype=_DTYPES, y_numeric=self._numeric
             )
-        except (ValueError, OverflowError, np.exceptions.DTypePromotionError) as error:
-            refuse_nan(error)
-            words = "could not convert string to float" in str(error)
-            if isinstance(error, ValueError) and not words:
-                raise
-            kinds = zip(getattr(X, "columns", ()), getattr(X, "dtypes", ()))
-            other = [each for each in kinds if getattr(each[1], "kind", "f") not in "biuf"]
-            where = f", not {other[0][1]} as in column {other[0][0]!r}" if other else ""
-            raise ValueError(
-                f"X must hold numbers{where} ({error}): put a PublicEncoder with the columns' "
-                "domains before the estimator"
-            ) from None
 
     def _nominal(self, n: int) -> int:
         """Return the public size that averages are divided by, checked against the n rows."""
@@ -306,11 +316,8 @@ class PrivateLinearModel(BaseEstimator, ABC):
     def _scores(self, X: Any) -> np.ndarray:
         """Return the linear predictions (n, k), or (n,) where the coefficients are (d,)."""
         check_is_fitted(self)
-        try:
-            X = validate_data(self, X, accept_sparse="csr", reset=False)
-        except ValueError as error:
-            refuse_nan(error)
-            raise
+        with _numbers_only(X):
+            X = validate_data(self, X, accept_sparse="csr", dtype=_DTYPES, reset=False)
         return np.asarray(X @ self.coef_.T) + self.intercept_
 
     def __sklearn_tags__(self) -> Any:

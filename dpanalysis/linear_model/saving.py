@@ -7,6 +7,8 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import fields, is_dataclass
+from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path
 from typing import Any, TextIO, get_args
 
@@ -24,6 +26,7 @@ from .classifiers import OUR_LOSSES, LinearSVC, LogisticRegression, PrivateClass
 from .estimator import PrivateLinearModel
 from .regressors import LinearRegression, Ridge
 
+_PARAMETERS = "epsilon", "delta", "C", "alpha", "fit_intercept", "relation", "size", "width"
 _FORMAT, _VERSION = "dpanalysis.linear_model", 1
 _KINDS: dict[str, type[PrivateLinearModel]] = {
     kind.__name__: kind
@@ -49,6 +52,8 @@ _STORABLE: dict[str, type] = {
 
 def _plain(name: str, value: Any) -> Any:
     """Return a loss, a method or a field of one as JSON values, or raise naming the parameter."""
+    if isinstance(value, (np.generic, Decimal, Fraction)):
+        value = value.item() if isinstance(value, np.generic) else float(value)
     if value is None or isinstance(value, (str, bool, int, float)):
         return value
     if type(value) is tuple:
@@ -116,8 +121,8 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
             f"and one of these, got {model!r}"
         )
     check_is_fitted(last)
-    own, names = last.get_params(), ("epsilon", "delta", "C", "alpha", "fit_intercept")
-    parameters = {name: own[name] for name in names if name in own}
+    own = last.get_params()
+    parameters = {name: _plain(name, own[name]) for name in _PARAMETERS if name in own}
     classes: Any = getattr(last, "classes_", None)
     if isinstance(last, Ridge):
         parameters["target_bounds"] = np.asarray(last.target_bounds, dtype=np.float64).tolist()

@@ -85,7 +85,7 @@ class PublicColumns:
         object.__setattr__(self, "epsilon", math.fsum(each.epsilon for each in learned))
         for name in ("low", "high"):
             array = check_finite(name, check_reals(name, getattr(self, name))).copy()
-            object.__setattr__(self, name, array)
+            object.__setattr__(self, name, traced(array, learned) if learned else array)
         if self.low.ndim != 1 or self.low.shape != self.high.shape or not self.low.size:
             raise ValueError(
                 f"low and high must be one number a column, got shapes {self.low.shape} and "
@@ -136,12 +136,25 @@ class PublicColumns:
 
 
 class _Traced(np.ndarray):
-    """Numbers released by private fits, with those fits; copies, slices and entries keep them."""
+    """Numbers released by private fits, with those fits.
+
+    Copies, slices, entries, rounded numbers and arrays that are put together of them keep them.
+    """
 
     learned: tuple[LearnedRanges, ...] = ()
 
     def __array_finalize__(self, source: Any) -> None:
         self.learned = getattr(source, "learned", ())
+
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        found = super().__array_function__(func, types, args, kwargs)
+        parts = args[0] if args and isinstance(args[0], (list, tuple)) else args
+        learned = dict.fromkeys(fit for part in parts for fit in learned_by(part))
+        number = isinstance(found, (np.ndarray, np.floating)) and not isinstance(found, _Encoded)
+        return traced(np.asarray(found), tuple(learned)) if number and learned else found
+
+    def __round__(self, digits: int | None = None) -> Any:
+        return np.round(self, digits or 0)
 
     def __getitem__(self, key: Any) -> Any:
         found = super().__getitem__(key)
@@ -196,6 +209,7 @@ class _Encoded(_Traced):
     """Rows with their public columns; arrays computed from them are plain."""
 
     public_columns: PublicColumns | None = None
+    __array_function__ = np.ndarray.__array_function__
     __getitem__ = np.ndarray.__getitem__  # an entry is a plain number
     __repr__ = np.ndarray.__repr__
 

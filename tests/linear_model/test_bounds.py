@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 import dpanalysis as dpa
 from dpanalysis.linear_model import LogisticRegression
+from dpanalysis.linear_model.design import design_of
 from dpanalysis.privacy.facts import Block
 from dpanalysis.problems.rows.checks import block_norms
 
@@ -135,3 +136,17 @@ def test_bounds_that_single_precision_loses_are_refused_whatever_the_rows(bounds
         with pytest.raises(ValueError, match="bounds must be ranges and norms that float32"):
             model.fit(kind(X), y)
     assert np.isfinite(model.fit(X.astype(np.float64), y).coef_).all()
+
+
+@pytest.mark.parametrize("columns", [3, 60])
+@pytest.mark.parametrize("intercept", [False, True])
+def test_sparse_features_are_cut_to_their_ranges_as_dense_ones_are(columns, intercept):
+    X = np.random.default_rng(0).normal(size=(50, columns)) * 3.0
+    for bounds in ((-1.0, 1.0), (-1.0, 2.0)):
+        dense, sparse = (
+            design_of(bounds, None, columns, intercept, kind)[0] for kind in (False, True)
+        )
+        if columns == 3 or bounds == (-1.0, 1.0):  # else sparse rows are not centered
+            found = sparse.rows(sp.csr_array(X)).toarray()
+            np.testing.assert_allclose(found, dense.rows(X), rtol=1e-12)
+        assert abs(sparse.rows(sp.csr_array(X))).max() <= 1.0

@@ -658,3 +658,36 @@ def test_the_ledger_says_what_objective_perturbation_releases(delta, noise):
     minimizer, _, hidden = line.partition("; and noise on it, which hides the solver's error: ")
     assert minimizer.startswith("the exact minimizer with its random term: ") and hidden
     assert noise in line
+
+
+@pytest.mark.parametrize("kind", ["datetime64[D]", "timedelta64[s]"])
+def test_dates_and_times_are_no_numbers(kind):
+    days = np.arange(40).astype(kind)[:, None]
+    for rows in (days, pd.DataFrame({"joined": days[:, 0]})):
+        with pytest.raises(ValueError, match=r"X must hold numbers.*PublicEncoder"):
+            LogisticRegression(bounds=(0, 100)).fit(rows, np.arange(40) > 20)
+
+
+def test_what_is_fitted_as_words_is_predicted_as_words():
+    X = np.array([["0.5", "1"], ["1", "0.25"]] * 30)
+    model = LogisticRegression(bounds=(0, 1), random_state=0).fit(X, np.tile([0, 1], 30))
+    np.testing.assert_array_equal(model.predict(X), model.predict(X.astype(float)))
+    with pytest.raises(ValueError, match="X must hold numbers"):
+        model.predict(np.array([[10**400, 1]], dtype=object))
+
+
+def test_no_weight_is_no_weight():
+    X, y = np.linspace(-1.0, 1.0, 40)[:, None], np.arange(40) > 20
+    model = LogisticRegression(bounds=(-1, 1), random_state=0).fit(X, y, sample_weight=None)
+    again = LogisticRegression(bounds=(-1, 1), random_state=0).fit(X, y)
+    np.testing.assert_array_equal(model.coef_, again.coef_)
+
+
+def test_what_a_model_was_made_with_is_kept_in_its_file(tmp_path):
+    X, y = np.linspace(-1.0, 1.0, 60)[:, None], np.arange(60) > 20
+    made = {"epsilon": np.int64(2), "C": np.float32(0.5), "size": np.int64(60), "width": 0.25}
+    made |= {"fit_intercept": np.bool_(False), "relation": "add_or_remove_one"}
+    model = LinearSVC(bounds=(-1, 1), random_state=0, **made).fit(X, y)
+    save(model, tmp_path / "m.json")
+    found = load(tmp_path / "m.json").get_params()
+    assert {name: found[name] for name in made} == made

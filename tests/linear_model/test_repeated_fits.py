@@ -19,7 +19,14 @@ from sklearn.multiclass import OneVsOneClassifier, OneVsRestClassifier
 from sklearn.multioutput import MultiOutputClassifier
 from sklearn.pipeline import Pipeline, make_pipeline
 
-from dpanalysis.linear_model import LinearSVC, LogisticRegression, PrivacyWarning, privacy_of
+from dpanalysis.linear_model import (
+    LinearSVC,
+    LogisticRegression,
+    PrivacyWarning,
+    load,
+    privacy_of,
+    save,
+)
 from dpanalysis.linear_model import fits as fits_module
 from dpanalysis.linear_model.ensembles import _Cost
 from dpanalysis.linear_model.fits import Fits, _common, _least, sketch
@@ -363,3 +370,25 @@ def test_draws_by_weights_are_no_bound():
     except ValueError:
         pytest.skip("this scikit-learn refuses the weights")
     assert any("its sample_weight" in note for note in privacy_of(bag).not_counted)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_scores_of_a_bag_are_named():
+    bag = BaggingClassifier(model(), n_estimators=4, oob_score=True).fit(X, Y > 0)
+    assert any("BaggingClassifier learned" in note for note in privacy_of(bag).not_counted)
+    bag = BaggingClassifier(model(), n_estimators=4).fit(X, Y > 0)
+    assert not any("BaggingClassifier learned" in note for note in privacy_of(bag).not_counted)
+
+
+@pytest.mark.filterwarnings("ignore::dpanalysis.linear_model.PrivacyWarning")
+def test_models_whose_seed_is_forgotten_may_have_the_same_noise(tmp_path):
+    models = [model(random_state=0).fit(X, labels) for labels in (Y > 0, Y > 1)]
+    again = []
+    for k, each in enumerate(models):
+        save(each, tmp_path / f"{k}.json")
+        again.append(load(tmp_path / f"{k}.json"))
+    models[0].set_params(random_state=None)
+    for several in (again, models):
+        assert any("the same noise" in line for line in privacy_of(several).not_counted)
+    secret = [model(random_state=None).fit(X, Y > 0) for _ in range(2)]
+    assert not any("the same noise" in line for line in privacy_of(secret).not_counted)

@@ -438,3 +438,30 @@ def test_what_a_table_tells_can_be_written_to_a_file():
 def test_bounds_of_some_columns_are_traced_by_the_next_bounds():
     second = bounds(0.25).fit(bounds().fit_transform(X)[:, :2])
     assert second.bounds_.epsilon == pytest.approx(0.75)
+
+
+ENDS = {
+    "entries": lambda low, high: (low[0], high[0]),
+    "round": lambda low, high: (np.round(low[0], 1), np.round(high[0], 1)),
+    "builtin": lambda low, high: (round(low[0], 1), round(high[0])),
+    "around": lambda low, high: np.around(np.concatenate([low, high]), 1),
+    "stacked": lambda low, high: np.column_stack([low, high])[0],
+}
+
+
+@pytest.mark.parametrize("ends", ENDS)
+@pytest.mark.parametrize("where", ["low_", "bounds_"])
+def test_learned_ends_keep_their_cost_however_they_are_written(ends, where):
+    target = PrivateBounds(0.5, random_state=1).fit(X[:, :1])
+    low, high = target.low_, target.high_
+    if where == "bounds_":
+        low, high = target.bounds_.low, target.bounds_.high
+    found = ENDS[ends](low, high)
+    ridge = Ridge(1.0, target_bounds=found, bounds=(0, 100), random_state=0)
+    assert ridge.fit(X, X[:, 0]).privacy_.epsilon == pytest.approx(1.5)
+    assert type(ridge.coef_) is np.ndarray and type(ridge.intercept_) is float
+
+
+def test_a_frozen_model_is_the_model_in_it():
+    fitted = model(bounds=(0, 100)).fit(X, Y)
+    assert privacy_of(FrozenEstimator(fitted)).epsilon == fitted.privacy_.epsilon
