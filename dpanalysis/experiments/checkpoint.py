@@ -32,7 +32,11 @@ budget, and neither run can see the other: both buy the steps that are left, and
 has them once.
 
 **Other arguments.** A file tells the problem by its class, its loss and penalty and its public
-facts; and method, plan, budget, accountant, start and replicates. It does not tell the records: a
+facts; and method, plan, budget, accountant, start and replicates. Functions are told by their code
+and the values that they take from around them, objects of a user's class by their attributes.
+Where some of these are its own (``_name``) or are not seen, there is no checkpoint beside an
+integer ``rng``: with another object in its place the same noise would be released once more. It
+does not tell the records: a
 digest would confirm a guess of them. Nor need it for the guarantee, since an event bounds what one
 record does to an answer, whatever the others are; that of a run whose records were changed in
 between is for a record that is in either set, or in both.
@@ -47,7 +51,9 @@ import zipfile
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import fields, is_dataclass
+from inspect import isabstract
 from pathlib import Path
+from types import CodeType, FunctionType
 from typing import Any
 
 import numpy as np
@@ -71,6 +77,8 @@ except ImportError:  # Windows, which does not replace a file that is open eithe
     fcntl = None  # type: ignore[assignment]
 
 _FORMAT = 1
+_TOLD, _UNTOLD = "dpanalysis.", "untold"  # of ours nothing is left out of what is described
+_DEEPEST = 8  # levels of objects in objects
 _SHOWN = 100  # numbers of a list that are written as they are; a digest tells longer ones
 _DAMAGED = (OSError, EOFError, KeyError, TypeError, ValueError, zipfile.BadZipFile, zlib.error)
 
@@ -149,31 +157,70 @@ def check_rng_again(rng: Any) -> None:
         )
 
 
-def described(value: Any) -> Any:
+def described(value: Any, depth: int = 0) -> Any:
     """Return what tells a public argument from others, as JSON: numbers, names and digests."""
     if isinstance(value, np.generic):
         value = value.item()
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, tuple | list) and len(value) <= _SHOWN:
-        return [described(each) for each in value]
+        return [described(each, depth + 1) for each in value]
     if isinstance(value, np.ndarray | tuple | list):
         array = np.ascontiguousarray(value)
         return f"{array.shape} {hashlib.sha256(array.tobytes()).hexdigest()}"
     kind = value if hasattr(value, "__qualname__") else type(value)
-    about = {"class": f"{kind.__module__}.{kind.__qualname__}"}
-    if is_dataclass(value) and kind is not value:
-        about |= {each.name: described(getattr(value, each.name)) for each in fields(value)}
-    return about
+    about: dict[str, Any] = {"class": f"{kind.__module__}.{kind.__qualname__}"}
+    if isinstance(value, type) or depth > _DEEPEST:
+        return about | ({_UNTOLD: True} if depth > _DEEPEST else {})
+    parts: dict[str, Any] = {}
+    if isinstance(value, FunctionType):
+        parts = _code_of(value)
+    elif is_dataclass(value):
+        parts = {each.name: getattr(value, each.name) for each in fields(value)}
+    elif not str(kind.__module__).startswith(_TOLD):
+        held = getattr(value, "__dict__", None)
+        parts = {name: each for name, each in (held or {}).items() if name[0] != "_"}
+        if held is None or len(parts) < len(held):  # what is its own may change from run to run
+            about[_UNTOLD] = True
+    return about | {name: described(each, depth + 1) for name, each in parts.items()}
+
+
+def _code_of(function: FunctionType) -> dict[str, Any]:
+    """Return a digest of what a function does, and the values that it takes from around it."""
+    code, around = function.__code__, function.__globals__
+    named = [around[name] for name in code.co_names if name in around]
+    return {
+        "code": hashlib.sha256(repr(_code_parts(code)).encode()).hexdigest(),
+        "enclosed": [cell.cell_contents for cell in function.__closure__ or ()],
+        "defaults": function.__defaults__,
+        "globals": [each for each in named if isinstance(each, bool | int | float | str)],
+    }
+
+
+def _code_parts(code: CodeType) -> list[Any]:
+    inside = [_code_parts(c) if isinstance(c, CodeType) else repr(c) for c in code.co_consts]
+    return [code.co_code, code.co_names, inside]
+
+
+def tells_all(settings: Any) -> bool:
+    """Tell whether what :func:`described` returned leaves nothing out."""
+    if isinstance(settings, Mapping):
+        return _UNTOLD not in settings and all(map(tells_all, settings.values()))
+    return all(map(tells_all, settings)) if isinstance(settings, list) else True
 
 
 def described_problem(problem: Problem, facts: PublicFacts) -> dict[str, Any]:
     """Return the same of a problem: of its records the public facts, and nothing else."""
-    formulas = {name: getattr(problem, name, None) for name in ("loss", "regularizer")}
+    public = ("loss", "regularizer", "activation", "hidden", "row_bounds")
+    module = getattr(getattr(problem, "_network", None), "module", None)
+    ours = [kind for kind in type(problem).__mro__ if kind.__module__.startswith(_TOLD)]
+    own = {_UNTOLD: True} if all(map(isabstract, ours)) else {}
     return {
         **described(type(problem)),
         "facts": described(facts),
-        **{name: described(formula) for name, formula in formulas.items()},
+        **{name: described(getattr(problem, name, None)) for name in public},
+        "module": None if module is None else str(module),
+        **own,
     }
 
 
@@ -190,6 +237,7 @@ class Checkpoint:
         self._asked = False  # since the last step
         self._bought = 0  # until the last step
         self._covered = 0  # purchases that the file has
+        self.unwritten: OSError | None = None  # why the file has not the last step
         self.made = 0  # steps
         self.lost = 0  # batches bought after the last step when the file was read; they stay paid
         self.w = np.empty(0)  # (R, d), of the last step, as are the states of method and output
@@ -281,6 +329,8 @@ class Checkpoint:
         try:
             if not self._seeded:
                 self._write()
+        except OSError as failure:  # what was paid before is in the file; no result is lost for it
+            self.unwritten = failure
         finally:
             self._hold(None)
 

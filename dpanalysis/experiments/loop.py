@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache
@@ -188,6 +188,7 @@ class Log:
         self._iterations: list[int] = []
         self._values: dict[str, list[np.ndarray]] = {name: [] for name in recorders}
         self._released: Mapping[str, float] = {}
+        self._absent = np.full(1, np.nan)
 
     def add(
         self,
@@ -202,11 +203,7 @@ class Log:
             return
         if not force and iteration % self._every:
             return
-        absent = np.full(len(w), np.nan)
-        for name in dict.fromkeys((*self._released, *self._values)):
-            if name not in self._recorders:
-                rows = self._values.setdefault(name, [absent] * len(self._iterations))
-                rows.append(np.full(len(w), self._released.get(name, np.nan)))
+        self._absent, found = np.full(len(w), np.nan), dict[str, np.ndarray]()
         with np.errstate(over="ignore", invalid="ignore"):
             for name, recorder in self._recorders.items():
                 value = np.asarray(recorder(self._problem, _read_only(w)))
@@ -215,7 +212,13 @@ class Log:
                         f"record {name!r} must return one value per replicate, shape "
                         f"({len(w)},) or ({len(w)}, ...), got shape {value.shape}"
                     )
-                self._values[name].append(value)
+                found[name] = value
+        for name in dict.fromkeys((*self._released, *self._values)):
+            if name not in self._recorders:
+                self._values.setdefault(name, [self._absent] * len(self._iterations))
+                found[name] = np.full(len(w), self._released.get(name, np.nan))
+        for name, value in found.items():  # all of them, or none where a recorder fails
+            self._values[name].append(value)
         self._iterations.append(iteration)
         self.charged.append(len(self._ledger))
 
@@ -228,8 +231,8 @@ class Log:
         for name in names:
             columns = []
             for log in logs:
-                # A run that ended at iteration 0 has no released numbers.
-                values = log._values.get(name) or [np.full(1, np.nan)] * len(log._iterations)
+                # A run that ended at iteration 0 has no released numbers, or no record at all.
+                values = log._values.get(name) or [log._absent] * max(1, len(log._iterations))
                 held = np.searchsorted(log._iterations, iterations, side="right") - 1
                 columns.append(np.array(values)[held])
             merged[name] = np.concatenate(columns, axis=1)
@@ -366,8 +369,8 @@ class Loop:
             output.restore(made, w, file.output)
             start = Step(w if together else w[0], state=file.state)
             steps = self._method.resume(start, made, file.lost, oracle, self._plan)
-        log.add(made, w)
         try:
+            log.add(made, w)
             while True:
                 try:
                     with np.errstate(over="ignore", invalid="ignore"):  # divergence: see below
@@ -375,9 +378,10 @@ class Loop:
                 except PrivacyBudgetExceeded as error:
                     if not self._adapts:
                         status = "budget exceeded"
-                    if isinstance(oracle.guard, Plan):
+                    # A refusal of the filter ends an adaptive run; the start alone is no answer.
+                    if isinstance(oracle.guard, Plan) or not (self._adapts or made):
                         failure = error
-                    break  # a refusal of the filter ends an adaptive run
+                    break
                 if step is None:
                     break
                 if oracle.is_open:
@@ -401,17 +405,30 @@ class Loop:
                 raise
             steps.close()  # type: ignore[attr-defined]
             status = "interrupted"
+            self._warn_of_interrupt(made)
+        except Exception as error:
+            if made and not _RAISES.get():
+                error.add_note(f"In iteration {made + 1}; what was released is in its .partial.")
+            return Ended(output, log, made, "failed", error)
+        try:
+            log.add(made, w, force=True)
+        except KeyboardInterrupt:
+            if _RAISES.get():
+                raise
+            status = "interrupted"  # without this record
+            self._warn_of_interrupt(made)
+        except Exception as error:
+            status, failure = "failed", failure or error
+        return Ended(output, log, made, status, failure)
+
+    @staticmethod
+    def _warn_of_interrupt(made: int) -> None:
+        with suppress(RuntimeWarning):  # as an error it would lose what is paid
             warn_caller(
                 f"interrupted at iteration {made}: the result holds what has been released, and "
                 "its ledger what was paid for that",
                 RuntimeWarning,
             )
-        except Exception as error:
-            if made and not _RAISES.get():
-                error.add_note(f"In iteration {made + 1}; what was released is in its .partial.")
-            return Ended(output, log, made, "failed", error)
-        log.add(made, w, force=True)
-        return Ended(output, log, made, status, failure)
 
     def _result(self, ended: Sequence[Ended], oracles: Sequence[PrivateOracle]) -> Result:
         method, guard = self._method, oracles[0].guard

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ from .checkpoint import (
     described,
     described_problem,
     kind_of_rng,
+    tells_all,
 )
 from .loop import Loop, Recorder, Recording, choose_recorders
 from .result import Result
@@ -167,6 +169,8 @@ def minimize(
     random = mechanisms.spawn(rng, len(w))
     oracles = loop.oracles(problem, random)
     oracles[0].check_clipping(method.clipping)
+    for name in method.needs:  # or it would be paid before it is missed
+        problem.check_offers(name)
     if w0 is None and getattr(problem.initial, "__func__", None) is not Problem.initial:
         # The draws are children of the sources after the oracle's, so that its noise and batches
         # are the same as with w0=zeros.
@@ -185,13 +189,23 @@ def minimize(
         "w0": described(None if w0 is None else np.asarray(w0, dtype=np.float64)),
         "rng": kind_of_rng(rng),
     }
+    if settings["rng"] == "seeded" and not tells_all(settings):
+        raise ValueError(
+            "rng must be None or 'os' with a checkpoint of a problem, a loss, a rule or a method "
+            f"of your own that keeps what is not seen, got {rng!r}: a file does not tell it from "
+            "others, and a run that goes on with another one would get the same noise once more"
+        )
     file = Checkpoint(path, settings, oracles[0], checkpoint_every)
     if resume is None:
         file.begin(w)
     else:
         file.go_on()
     with file:
-        return loop.run(w, oracles, random, recording, file)
+        result = loop.run(w, oracles, random, recording, file)
+    if file.unwritten is not None:
+        with suppress(RuntimeWarning):  # as an error it would lose what is paid
+            warn_caller(f"{path} has not the last step: {file.unwritten}", RuntimeWarning)
+    return result
 
 
 def _kind(argument: Any) -> str:

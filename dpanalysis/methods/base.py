@@ -58,6 +58,8 @@ class Method(ABC):
         Which iterate, or the average, a run returns.
     released : tuple of str
         What the guarantee covers.
+    needs : tuple of str
+        Methods of the :class:`~dpanalysis.Problem` that its queries call.
     """
 
     sampling: Sampling = FULL
@@ -65,6 +67,7 @@ class Method(ABC):
     together: ClassVar[bool] = False
     output: str = "last"
     released: ClassVar[tuple[str, ...]] = ("iterates",)
+    needs: ClassVar[tuple[str, ...]] = ()
 
     @abstractmethod
     def prepare(self, facts: PublicFacts, budget: Budget | None, accountant: str) -> Any:

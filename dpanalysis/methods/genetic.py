@@ -87,6 +87,7 @@ class GeneticSearch(Method):
     mutated: int | None = None
 
     released: ClassVar[tuple[str, ...]] = ("the points chosen in every generation",)
+    needs: ClassVar[tuple[str, ...]] = ("line_losses",)
 
     def __post_init__(self) -> None:
         for name in ("clip_loss", "radius"):

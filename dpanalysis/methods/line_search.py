@@ -51,6 +51,7 @@ class GradientSearch(AdaptiveMethod):
     growth: float
     memory: int = 10
     headroom: float
+    needs: ClassVar[tuple[str, ...]] = ("line_losses",)
 
     def __post_init__(self) -> None:
         for name in ("step_size", "clip_norm", "clip_loss"):
@@ -207,6 +208,7 @@ class Refinement(GradientSearch):
     ) -> Iterator[Step]:
         """Yield the iterates until the budget does not cover a gradient and a search."""
         w, facts = step.w, oracle.facts
+        oracle.check_clipping(Flat(plan.clip_norm))
         attempt, max_step, chosen = self._resumed(step.state, plan)
         for count in range(made + 1, self.iterations + 1):
             gradient, spent, size = np.zeros_like(w), 0.0, 0.0
@@ -360,6 +362,7 @@ class LineSearchSGD(LineSearch):
     ) -> Iterator[Step]:
         """Yield the iterates of Algorithm 2 until the budget does not cover another attempt."""
         w, previous = step.w, step.state.get("previous")
+        oracle.check_clipping(Flat(plan.clip_norm))
         attempt, max_step, chosen = self._resumed(step.state, plan)
         angle = float(step.state.get("angle", 0.5 * math.pi))
         for count in range(made + 1, self.iterations + 1):

@@ -201,6 +201,7 @@ class ObjectivePerturbation(OneShot):
     curvature_share: float = 0.25
     tolerance: float = 1e-10
     ridge: float = 0.0
+    needs: ClassVar[tuple[str, ...]] = ("minimize_perturbed",)
 
     def __post_init__(self) -> None:
         check_number("ridge", self.ridge, low=0.0)

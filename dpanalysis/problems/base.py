@@ -212,6 +212,11 @@ class Problem(ABC):
         """
         self._lacks("minimize_perturbed")
 
+    def check_offers(self, name: str) -> None:
+        """Raise TypeError where the problem offers no method of this name."""
+        if getattr(type(self), name) is getattr(Problem, name):
+            self._lacks(name)
+
     def _lacks(self, what: str) -> NoReturn:
         raise TypeError(
             f"{type(self).__name__} offers no {what}, which this query asks for: take a method "

@@ -706,3 +706,116 @@ def test_events_of_others_are_refused():
     with pytest.raises(TypeError, match=r"events of dpanalysis\.privacy\.events, got .*Mine"):
         files._encoded(events.Repeated(Mine(1.0), 2))
     assert unrolled(events.Repeated(Mine(1.0), 2))[1] == 2
+
+
+def stopped(problem, method, path, **options):
+    """Run two iterations, and leave the file; then a third is left."""
+    options = {"checkpoint": path, "callback": lambda t, w: t == 2, **options}
+    return dpa.minimize(problem, method, dpa.Budget(1.0, 1e-5), **options)
+
+
+def images(activation="tanh", hidden=(3,), bound=None):
+    random = np.random.default_rng(0)
+    X, y = random.normal(size=(40, 2)), np.arange(40) % 2
+    row_bound = None if bound is None else dpa.RowBound(2, bound, "clip")
+    return dpa.problems.MLP(
+        X, y, hidden=hidden, n_classes=2, activation=activation, row_bound=row_bound
+    )
+
+
+def custom(limit, power=1.0):
+    return dpa.clipping.Custom(lambda n, loss: limit / (1.0 + n**power), limit)
+
+
+OTHER_RUNS = {
+    "problem.activation": (lambda: images("relu"), lambda: dpa.clipping.Flat(1.0)),
+    "problem.row_bounds": (lambda: images(bound=2.0), lambda: dpa.clipping.Flat(1.0)),
+    "method.clipping.function": (images, lambda: custom(0.5, 2.0)),
+}
+
+
+@pytest.mark.parametrize("name", OTHER_RUNS)
+@pytest.mark.parametrize("rng", [None, 7])
+def test_another_network_or_rule_gets_no_noise_of_the_first(tmp_path, name, rng):
+    other, rule = OTHER_RUNS[name]
+    first = custom(0.5) if name.startswith("method") else rule()
+    before = images(bound=1.0 if name.endswith("bounds") else None)
+    w0 = np.zeros(before.d)
+    method = methods.SGD(0.1, 3, dpa.Full(), first)
+    stopped(before, method, tmp_path / "a", rng=rng, w0=w0)
+    with pytest.raises(ValueError, match=r"with another .*(activation|bounds|clipping)"):
+        dpa.minimize(
+            other(), methods.SGD(0.1, 3, dpa.Full(), rule()), dpa.Budget(1.0, 1e-5),
+            resume=tmp_path / "a", rng=rng, w0=w0,
+        )  # fmt: skip
+    again = custom(0.5) if name.startswith("method") else rule()
+    result = dpa.minimize(
+        before, methods.SGD(0.1, 3, dpa.Full(), again), dpa.Budget(1.0, 1e-5),
+        resume=tmp_path / "a", rng=rng, w0=w0,
+    )  # fmt: skip
+    assert result.status == "finished" and len(result.ledger) == 3
+
+
+class Shifted(dpa.losses.Loss):
+    convex, lipschitz, smoothness = True, 1.0, 1.0
+
+    def __init__(self, center):
+        self.center = center
+
+    def value(self, z, y):
+        return np.sqrt(1.0 + (z - y - self.center) ** 2) - 1.0
+
+    def derivative(self, z, y):
+        g = z - y - self.center
+        return g / np.sqrt(1.0 + g * g)
+
+
+class Hidden(Shifted):
+    def __init__(self, center):
+        self._hidden = super().__init__(center)
+
+
+@pytest.mark.parametrize("kind", [Shifted, Hidden])
+def test_a_loss_of_ones_own_class_is_told_by_its_attributes(tmp_path, kind):
+    def erm(center):
+        return dpa.ERM(np.ones((40, 1)), np.ones(40), kind(center), row_bound=dpa.RowBound(2, 1))
+
+    method = methods.GradientDescent(0.1, 3, mechanism="gaussian")
+    if kind is Hidden:
+        with pytest.raises(ValueError, match="rng must be None or 'os' with a checkpoint"):
+            stopped(erm(0.0), method, tmp_path / "a", rng=3)
+        assert not (tmp_path / "a").exists()
+    stopped(erm(0.0), method, tmp_path / "a")
+    with pytest.raises(ValueError, match=r"another problem\.loss\.center"):
+        dpa.minimize(erm(9.0), method, dpa.Budget(1.0, 1e-5), resume=tmp_path / "a")
+    again = dpa.minimize(erm(0.0), method, dpa.Budget(1.0, 1e-5), resume=tmp_path / "a")
+    assert again.status == "finished"
+
+
+@pytest.mark.parametrize("how", ["finish", "raise", "interrupt"])
+def test_a_last_step_that_cannot_be_written_loses_no_result(tmp_path, monkeypatch, how):
+    method = methods.GradientDescent(0.1, 3, mechanism="gaussian")
+
+    def last(t, w):
+        if t == 3:
+            monkeypatch.setattr(files, "atomic_write", full_disk)
+            if how == "raise":
+                raise ValueError("mine")
+            if how == "interrupt":
+                raise KeyboardInterrupt
+
+    def full_disk(*arguments):
+        raise OSError(28, "No space left on device")
+
+    def go():
+        return stopped(problem(), method, tmp_path / "a", callback=last)
+
+    if how == "raise":
+        with pytest.raises(ValueError, match="mine") as error:
+            go()
+        assert len(error.value.partial.ledger) == 3
+        return
+    with pytest.warns(RuntimeWarning) as warned:
+        result = go()
+    assert "has not the last step" in str(warned[-1].message)
+    assert len(result.ledger) == 3 and result.iterations == 3

@@ -154,6 +154,79 @@ def test_ctrl_c_returns_what_was_released_and_what_it_cost(where, monkeypatch):
     np.testing.assert_array_equal(result.w, shorter.w)
 
 
+@pytest.mark.parametrize("call", [1, 2])
+@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
+@pytest.mark.filterwarnings("default:interrupted", "error::RuntimeWarning")
+def test_a_record_that_fails_loses_no_result(call, error):
+    """At the first one, and at the last one, which is made when all is paid."""
+    calls = []
+
+    def record(problem, w):
+        calls.append(1)
+        if len(calls) >= call:
+            raise error
+        return problem.value(w)
+
+    def go():
+        return dpa.minimize(small_problem(), GD, dpa.Budget(1.0), record=record, every=1000)
+
+    if error is KeyboardInterrupt:  # its warning is an error here, and loses nothing either
+        result = go()
+        assert result.status == "interrupted"
+    else:
+        with pytest.raises(OSError) as caught:
+            go()
+        result = caught.value.partial
+        assert result.status == "failed"
+    assert result.iterations == (0 if call == 1 else GD.iterations)
+    assert len(result.ledger) == result.iterations
+
+
+def test_replicates_before_an_interrupted_record_are_kept():
+    calls = []
+
+    def record(problem, w):
+        calls.append(1)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return problem.value(w)
+
+    method = dpa.methods.ObjectivePerturbation()
+    with pytest.warns(RuntimeWarning, match="interrupted at iteration 0"):
+        result = dpa.minimize(small_problem(), method, dpa.Budget(1.0), replicates=3, record=record)
+    assert result.status == "interrupted" and result.made.tolist() == [1, 0]
+
+
+class Median(dpa.Problem):
+    """Offers clipped gradients of its own, and nothing else."""
+
+    n, d, regularizer = 50, 2, None
+
+    def facts(self, relation="replace_one"):
+        return small_problem().facts(relation)
+
+    def check_clipping(self, clipping):
+        if clipping is not None:
+            raise ValueError("takes no clipping rule")
+
+    def gradient_sum(self, W, rows=None, clipping=None):
+        return np.ones_like(W)
+
+    def value(self, w):
+        return 0.0
+
+    def gradient(self, w):
+        return w
+
+
+@pytest.mark.parametrize("name", ["AdaptiveGD", "GeneticSearch"])
+def test_what_a_problem_does_not_offer_is_missed_before_it_is_paid(name):
+    method, guard = getattr(dpa.methods, name)(), dpa.privacy.Filter(dpa.Budget(1.0, 1e-5))
+    with pytest.raises(TypeError, match="Median offers no"):
+        dpa.minimize(Median(), method, guard)
+    assert guard.spent == 0.0
+
+
 @pytest.mark.parametrize("where", ["callback", "gradient"])
 def test_an_error_in_a_run_keeps_what_was_released_and_what_it_cost(where, monkeypatch):
     """A file that is gone, a disk that is full: what was bought is not lost with it."""

@@ -325,7 +325,7 @@ def test_dask_worker_dies(tmp_path, client):
 
 
 def test_results_of_a_worker_that_sees_no_folder_are_kept_by_the_caller(tmp_path):
-    cell = sweep.__globals__["_cell"]("f", 1, {"seed": 1}, tmp_path / "none")
+    cell = sweep.__globals__["kept_cell"]("f", 1, {"seed": 1}, tmp_path / "none")
     index, finished = sweep.__globals__["_compute"](7, cell, where, {}, False)
     assert index == 7 and not (tmp_path / "none").exists()
     cell.keep(finished)

@@ -561,8 +561,9 @@ def test_an_interrupted_run_has_paid_and_releases_nothing():
     assert len(problem.seen) == 4
     assert result.ledger.events == whole and guard.spent == guard.cost(whole[0])
     # What is left does not pay for another run.
-    again = dpa.minimize(logistic(), method, guard, rng=2)
-    assert again.iterations == 0 and not again.ledger.events
+    with pytest.raises(dpa.PrivacyBudgetExceeded) as error:
+        dpa.minimize(logistic(), method, guard, rng=2)
+    assert error.value.partial.iterations == 0 and not error.value.partial.ledger.events
 
 
 def test_an_exception_in_a_step_has_paid():

@@ -1,13 +1,21 @@
 """Gradients of single samples in one parameter: their norms and weighted sums, in every form."""
 
+import copy
 import itertools
 import math
+import pickle
+from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 
 import numpy as np
 import pytest
 
+import dpanalysis as dpa
+from dpanalysis import clipping
+
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install torch==2.13.0")
+from torch import nn  # noqa: E402
+
 from dpanalysis.problems.modules import layers  # noqa: E402
 from dpanalysis.problems.modules.per_sample import Placed, Together  # noqa: E402
 
@@ -158,3 +166,37 @@ def test_no_step_is_lost_beside_one_of_another_size():
         assert bool(
             finite[(deltas.amax(dim=(1, 2)) < 1e60) & (inputs.amax(dim=(1, 2)) < 1e60)].all()
         )
+
+
+@pytest.mark.parametrize("kind", ["direct", "own"])
+def test_threads_that_share_a_module_get_the_sums_of_their_own_iterates(kind):
+    random = np.random.default_rng(0)
+    X, y = random.normal(size=(60, 4)).astype(np.float32), np.arange(60) % 2
+    layers = nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 2))
+    problem = dpa.problems.Module(layers if kind == "direct" else Scaled(layers), X, y)
+    rule, iterates = clipping.Flat(1.0), random.normal(size=(4, 1, problem.d))
+    expected = [problem.gradient_sum(w, None, rule) for w in iterates]
+
+    def ask(k):
+        return [problem.gradient_sum(iterates[k], None, rule) for _ in range(10)]
+
+    with ThreadPoolExecutor(4) as pool:
+        for k, found in enumerate(pool.map(ask, range(4))):
+            for each in found:
+                np.testing.assert_array_equal(each, expected[k])
+    again = copy.deepcopy(problem)
+    np.testing.assert_array_equal(again.gradient_sum(iterates[0], None, rule), expected[0])
+    np.testing.assert_array_equal(
+        pickle.loads(pickle.dumps(problem)).gradient_sum(iterates[0], None, rule), expected[0]
+    )
+
+
+class Scaled(nn.Module):
+    """A module with a forward of its own."""
+
+    def __init__(self, inner):
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x):
+        return 0.5 * self.inner(x)

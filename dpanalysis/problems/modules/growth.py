@@ -120,8 +120,8 @@ class GrowingRisk(NonconvexRisk):
         iterate = self._iterate("w", w)
         found = []
         for each in iterate if iterate.ndim == 2 else iterate[None]:
-            self._network.load(each)
-            found.append(self._chain.beta1(radius))
+            with self._network.at(each):
+                found.append(self._chain.beta1(radius))
         return np.array(found) if iterate.ndim == 2 else found[0], 0.0
 
 

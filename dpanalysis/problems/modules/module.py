@@ -374,10 +374,10 @@ class Module(GrowingRisk):
         return self._compare(same_elsewhere)
 
     def _compare(self, same: Callable[..., bool]) -> bool:
-        self._network.load(torch.as_tensor(self._start))
-        return all(
-            same(self._network, self._records.first, self._y, length) for length in self._lengths
-        )
+        with self._network.at(torch.as_tensor(self._start)):
+            return all(
+                same(self._network, self._records.first, self._y, each) for each in self._lengths
+            )
 
     def _chunks(self, w: Tensor, rows: Tensor | None) -> Iterator[tuple[Inputs, Tensor, Any, int]]:
         """Yield ``(X, y, chosen, count)``: chunks of one length, the last filled with zeros."""
@@ -410,11 +410,10 @@ class Module(GrowingRisk):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Return the sums at one iterate: losses (), gradients (d,), clipped ()."""
         network = self._network
-        network.load(w)
         losses_of: list[Tensor] = []
         total = out = self._zeros(self.d * gradient)
         cuts: list[Tensor] = []
-        with same_kernels(network):
+        with network.at(w), same_kernels(network):
             for X, y, chosen, count in self._chunks(w, rows):
                 times = None if weights is None else weights[chosen]
                 if gradient:
@@ -441,9 +440,8 @@ class Module(GrowingRisk):
         Private, and without noise: for a look at data that are public.
         """
         iterate = self._iterate("w", w)
-        self._network.load(iterate)
         found = []
-        with same_kernels(self._network):
+        with self._network.at(iterate), same_kernels(self._network):
             for X, y, _, count in self._chunks(iterate, self._rows(rows, 1)):
                 gradients = torch.zeros(count, self.d, dtype=torch.float64, device=self.device)
                 for where, part in self._network.sample_gradients(X, y)[1]:
@@ -462,8 +460,7 @@ class Module(GrowingRisk):
         chosen = None if rows is None else self._rows(rows, 1)
 
         def losses(t: float) -> Any:
-            self._network.load(start - t * step)
-            with same_kernels(self._network):
+            with self._network.at(start - t * step), same_kernels(self._network):
                 parts = [
                     self._network.losses(X, y)[:count]
                     for X, y, _, count in self._chunks(start, chosen)
@@ -492,10 +489,10 @@ class Module(GrowingRisk):
         iterate = self._iterate("w", w)
         fractions = []
         for each in iterate if iterate.ndim == 2 else iterate[None]:
-            self._network.load(each)
             ends = ((lo, min(lo + 1024, len(labels))) for lo in range(0, len(labels), 1024))
             parts = (records.chunk(slice(lo, hi), hi - lo) for lo, hi in ends)
-            guesses = [self._network.outputs(part).argmax(dim=1) for part in parts]
+            with self._network.at(each):
+                guesses = [self._network.outputs(part).argmax(dim=1) for part in parts]
             fractions.append((torch.cat(guesses) == labels).to(torch.float64).mean())
         found = self._back(torch.stack(fractions), w)
         return found if iterate.ndim == 2 else float(found[0])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -61,6 +62,16 @@ def shape_told(x: Inputs) -> Iterator[None]:
         ) from error
 
 
+class _Lock:
+    """A lock of its own for each copy, which is free."""
+
+    def __init__(self) -> None:
+        self.held = threading.RLock()
+
+    def __reduce__(self) -> Any:
+        return _Lock, ()
+
+
 class ModuleNetwork:
     """A private copy of a module: changes of the user's own module change nothing here.
 
@@ -95,6 +106,7 @@ class ModuleNetwork:
         self.slices = {n: slice(a, b) for n, a, b in zip(trained, ends, ends[1:])}
         self.size = ends[-1]
         self._trained = trained
+        self._lock = _Lock()
         self._seen: list[Seen] = []
         self._join()
         self.homes = {slot: slot.rpartition(".")[0] for slot in self._slots}
@@ -207,6 +219,13 @@ class ModuleNetwork:
     def trains(self, parameter: Tensor) -> bool:
         """Whether the parameter is part of the vector."""
         return id(parameter) in self._names
+
+    @contextmanager
+    def at(self, w: Tensor) -> Iterator[None]:
+        """Have the parameters ``w`` (d,), which no other thread changes inside."""
+        with self._lock.held:
+            self.load(w)
+            yield
 
     def load(self, w: Tensor) -> None:
         """Take the parameters ``w`` (d,)."""
