@@ -353,22 +353,8 @@ def evaluated(loss: Loss, formula: str, z: np.ndarray, y: np.ndarray) -> np.ndar
 _LOGISTIC_WEAK_GROWTH = 0.407264377589073750
 
 
-class _Plain(Loss):
-    """Equality and printing for losses without parameters."""
-
-    __slots__ = ()
-
-    def __eq__(self, other: object) -> bool:
-        return type(self) is type(other)
-
-    def __hash__(self) -> int:
-        return hash(type(self))
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}()"
-
-
-class Logistic(_Plain):
+@dataclass(slots=True, unsafe_hash=True)
+class Logistic(Loss):
     r"""Logistic loss :math:`\ln(1 + e^{-yz})` with labels in {-1, +1}.
 
     Its derivative is at most 1 in size, its second derivative at most 1/4, its third
@@ -395,7 +381,6 @@ class Logistic(_Plain):
     0.25
     """
 
-    __slots__ = ()
     classification = True
     convex = True
     lipschitz = 1.0
@@ -433,7 +418,8 @@ class Logistic(_Plain):
         return max(0.0, (1.0 - p) ** 2 + beta1 * math.log(p)) if p > 0.0 else 1.0
 
 
-class SquaredError(_Plain):
+@dataclass(slots=True, unsafe_hash=True)
+class SquaredError(Loss):
     r"""Squared error :math:`(z - y)^2/2` with real targets.
 
     Its derivative is unbounded, so a private run needs a clipping rule; that of :class:`Huber` is
@@ -449,7 +435,6 @@ class SquaredError(_Plain):
     (inf, 1.0)
     """
 
-    __slots__ = ()
     classification = False
     convex = True
     lipschitz = math.inf
@@ -545,7 +530,8 @@ class Huber(Loss):
         return xp.where(xp.isnan(residual), residual, curvature)
 
 
-class Hinge(_Plain):
+@dataclass(slots=True, unsafe_hash=True)
+class Hinge(Loss):
     r"""Hinge loss :math:`\max(0, 1 - yz)` of the linear SVM, with labels in {-1, +1}.
 
     It is convex and 1-Lipschitz, but not smooth: the derivative jumps at margin :math:`yz = 1`
@@ -572,7 +558,6 @@ class Hinge(_Plain):
     (inf, (0.0, 4.0))
     """
 
-    __slots__ = ()
     classification = True
     convex = True
     lipschitz = 1.0

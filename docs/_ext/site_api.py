@@ -31,7 +31,6 @@ MODULES = (
     "dpanalysis.audit",
     "dpanalysis.audit.attack",
     "dpanalysis.audit.strategies",
-    "dpanalysis.papers.mutants",
     "dpanalysis.testing",
     "dpanalysis.plotting",
     "dpanalysis.errors",

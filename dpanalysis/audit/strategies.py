@@ -1,4 +1,4 @@
-"""Hypothesis strategies of neighbouring data, problems, queries and schedules, worst cases first.
+"""Hypothesis strategies of neighbouring data, problems and queries, worst cases first.
 
 They serve tests of private code. Each strategy makes the worst cases likely, above all rows on
 the boundary of the ball and at opposite ends of it. Where a test fails, it shrinks to a
@@ -34,7 +34,7 @@ except ImportError as error:
     ) from error
 
 from .. import losses, regularizers
-from .._validation import check_int, check_number, check_positive
+from .._validation import check_int, check_number
 from ..privacy.accounting.relations import ADD_OR_REMOVE_ONE, REPLACE_ONE, check_relation
 from ..problems.erm import ERM
 from ..problems.quadratic import Quadratic
@@ -46,7 +46,6 @@ __all__ = [
     "erm_problems",
     "neighbouring_datasets",
     "neighbouring_problems",
-    "noise_schedules",
     "quadratics",
     "query_sequences",
 ]
@@ -409,7 +408,7 @@ def quadratics(
     return _quadratics(sizes("d", d), mu, L, check_number("radius", radius, low=0.0), sensitivity)
 
 
-# Answers to queries on neighbouring data, and schedules of noise
+# Answers to queries on neighbouring data
 
 
 def _shapes(length: int) -> st.SearchStrategy[np.ndarray]:
@@ -473,36 +472,3 @@ def query_sequences(
     sensitivity = check_number("sensitivity", sensitivity, low=0.0)
     reach = check_number("reach", reach, low=0.0)
     return _queries(sizes("length", length), sensitivity, reach, bool(one_sided))
-
-
-@st.composite
-def _schedules(draw: Draw, length: st.SearchStrategy[int], low: float, high: float) -> np.ndarray:
-    size = draw(length)
-    ends = math.log(low), math.log(high)
-    shape = (draw(_shapes(size)) + 1.0) / 2.0
-    return np.clip(np.exp(ends[0] + shape * (ends[1] - ends[0])), low, high)
-
-
-def noise_schedules(
-    length: Size = (1, 20), *, low: float = 0.1, high: float = 10.0
-) -> st.SearchStrategy[np.ndarray]:
-    """Return noise scales or standard deviations for the steps of a run.
-
-    Parameters
-    ----------
-    length : int or (int, int)
-        Number of steps, or its smallest and largest value, at least 1.
-    low, high : float
-        Range of the noise, ``0 < low <= high < inf``. These schedules are likely: constant, one
-        step unlike all others, a switch, a geometric ramp, alternating.
-
-    Examples
-    --------
-    >>> from hypothesis import find
-    >>> scales = find(noise_schedules(3), lambda scales: scales[0] < scales[-1])
-    >>> scales.shape, bool((scales > 0.0).all())
-    ((3,), True)
-    """
-    low = check_positive("low", low)
-    high = check_number("high", high, low=low)
-    return _schedules(sizes("length", length), low, high)

@@ -18,7 +18,6 @@ from .accounting.events import (
     Sampled,
     check_event,
     gaussian_mu,
-    gaussian_terms,
     innermost,
     unrolled,
 )
@@ -39,7 +38,6 @@ __all__ = [
     "Sampled",
     "check_event",
     "gaussian_mu",
-    "gaussian_terms",
     "innermost",
     "unrolled",
 ]

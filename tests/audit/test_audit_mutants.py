@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from dpanalysis import audit, privacy
 from dpanalysis.audit.strategies import query_sequences
-from dpanalysis.papers import mutants
-from dpanalysis.papers.mutants import MUTANTS, lyu
 from dpanalysis.privacy.events import AboveThreshold
+from tests import twins as mutants
+from tests.twins import MUTANTS, lyu
 
 by_name = pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from dpanalysis import Budget, audit
 from dpanalysis.audit import assertions, strategies
 from dpanalysis.audit.outcomes import draw_pairs, pairs_of
-from dpanalysis.papers.mutants import MUTANTS
+from tests.twins import MUTANTS
 
 pytest_plugins = ["pytester"]
 

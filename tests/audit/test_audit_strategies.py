@@ -205,13 +205,6 @@ def test_queries_move_by_no_more_than_the_sensitivity(data, sensitivity, length,
         assert (q <= other).all() or (q >= other).all()
 
 
-@given(st.data(), st.floats(1e-3, 1.0), st.floats(1.0, 1e3), st.integers(1, 12))
-def test_schedules_stay_in_their_range(data, low, high, length):
-    scales = data.draw(strategies.noise_schedules(length, low=low, high=high))
-    assert scales.shape == (length,)
-    assert (scales >= low).all() and (scales <= high).all()
-
-
 @pytest.mark.parametrize(
     ("build", "arguments", "error", "message"),
     [
@@ -241,8 +234,6 @@ def test_schedules_stay_in_their_range(data, low, high, length):
         (strategies.query_sequences, {"sensitivity": -1.0}, ValueError, "sensitivity"),
         (strategies.query_sequences, {"reach": math.inf}, ValueError, "reach"),
         (strategies.query_sequences, {"length": 0}, ValueError, "length"),
-        (strategies.noise_schedules, {"low": 0.0}, ValueError, "low"),
-        (strategies.noise_schedules, {"low": 2.0, "high": 1.0}, ValueError, "high"),
     ],
 )
 def test_arguments_are_checked_before_anything_is_drawn(build, arguments, error, message):

@@ -13,8 +13,8 @@ import pytest
 import dpanalysis as dpa
 from dpanalysis import Budget, audit, privacy
 from dpanalysis.audit import GaussianPrivacy
-from dpanalysis.papers.mutants import MUTANTS
 from dpanalysis.privacy import mechanisms
+from tests.twins import MUTANTS
 
 DATA = np.array([[0.2, 0.1], [0.5, -0.3], [0.1, 0.4]])
 OTHER = np.array([[0.2, 0.1], [0.5, -0.3], [-0.9, 0.8]])

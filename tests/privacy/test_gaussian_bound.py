@@ -10,9 +10,14 @@ from scipy import stats
 
 from dpanalysis import audit, privacy
 from dpanalysis.privacy import gaussian_delta, gaussian_epsilon
-from dpanalysis.privacy.accounting.events import gaussian_terms
+from dpanalysis.privacy.accounting.events import counted_gaussian_terms, unrolled
 from dpanalysis.privacy.accounting.zcdp import gaussian_sum_epsilon
 from dpanalysis.privacy.events import Gaussian, GaussianBound, Pure, Repeated, Sampled
+
+
+def gaussian_terms(events):
+    return counted_gaussian_terms(map(unrolled, events))
+
 
 MIXED = GaussianBound(2.0, (0.5, 3.0), (0.75, 0.25))
 

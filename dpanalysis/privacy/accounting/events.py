@@ -844,25 +844,10 @@ class GaussianBound(Event):
         return self.offset + np.where(np.isfinite(cost), np.maximum(cost, 0.0), np.inf)
 
 
-def gaussian_terms(
-    events: Iterable[Event],
-) -> tuple[NDArray[np.float64], NDArray[np.float64], float] | None:
-    """Return (mus, weights, offset) of what Gaussian events and bounds compose to.
-
-    None if there are other events, or too many terms.
-
-    Examples
-    --------
-    >>> gaussian_terms([GaussianBound(1.0, (3.0,), (2.0,), 0.5), Gaussian(1.0, 4.0)])
-    (array([5.]), array([2.]), 0.5)
-    """
-    return counted_gaussian_terms(map(unrolled, events))
-
-
 def counted_gaussian_terms(
     events: Iterable[tuple[Event, int]],
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], float] | None:
-    """Return :func:`gaussian_terms` of events that occur so often."""
+    """Return (mus, weights, offset) of what counted Gaussian events and bounds compose to."""
     squares, weights, offset = np.zeros(1), np.ones(1), 0.0
     for event, count in events:
         if type(event) is Gaussian:  # a class that extends it may cost more

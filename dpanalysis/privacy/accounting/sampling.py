@@ -270,6 +270,7 @@ class _Divided:
 
     batches: int
     relations: ClassVar[tuple[str, ...]] = (ADD_OR_REMOVE_ONE,)
+    times = 1  # of a record in an epoch
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "batches", check_int("batches", self.batches, low=1))
@@ -287,11 +288,25 @@ class _Divided:
 
     def fraction(self, n: int | None) -> float:
         """Return the probability that a record is in a given batch."""
-        return 1.0 / self.batches
+        return self.times / self.batches
 
     def describe(self) -> str:
         """Return in plain words the batches of an epoch."""
         return f"each of the {self.batches:,} batches of an epoch"
+
+    def draw_epoch(self, n: int, random: Random) -> list[NDArray[np.int64]]:
+        """Return the sorted row numbers of each batch, possibly none; n may be private.
+
+        Floyd's algorithm, for all records at once: one more number, or the largest if it is there.
+        """
+        check_int("n", n, low=1)
+        chosen = np.empty((n, self.times), dtype=np.int64)
+        for count, last in enumerate(range(self.batches - self.times, self.batches)):
+            new = _integers(random, last + 1, n)
+            there = (chosen[:, :count] == new[:, None]).any(axis=1)
+            chosen[:, count] = np.where(there, last, new)
+        kind = np.min_scalar_type(self.batches)
+        return [rows // self.times for rows in _grouped(chosen.ravel().astype(kind), self.batches)]
 
 
 def _grouped(bins: NDArray[np.unsignedinteger[Any]], batches: int) -> list[NDArray[np.int64]]:
@@ -330,12 +345,6 @@ class BallsInBins(_Divided):
         """Return in plain words the batches of an epoch, and what is in them."""
         return f"{super().describe()}, each record in one of them at random (balls in bins)"
 
-    def draw_epoch(self, n: int, random: Random) -> list[NDArray[np.int64]]:
-        """Return the sorted row numbers of each batch, possibly none; n may be private."""
-        check_int("n", n, low=1)
-        bins = _integers(random, self.batches, n)
-        return _grouped(bins.astype(np.min_scalar_type(self.batches)), self.batches)
-
 
 @dataclass(frozen=True)
 class RandomAllocation(_Divided):
@@ -363,27 +372,9 @@ class RandomAllocation(_Divided):
         if self.times > self.batches:
             raise ValueError(f"times must be at most batches = {self.batches}, got {self.times}")
 
-    def fraction(self, n: int | None) -> float:
-        """Return the probability that a record is in a given batch."""
-        return self.times / self.batches
-
     def describe(self) -> str:
         """Return in plain words the batches of an epoch, and what is in them."""
         return f"{super().describe()}, each record in {self.times} of them at random"
-
-    def draw_epoch(self, n: int, random: Random) -> list[NDArray[np.int64]]:
-        """Return the sorted row numbers of each batch, possibly none; n may be private.
-
-        Floyd's algorithm, for all records at once: one more number, or the largest if it is there.
-        """
-        check_int("n", n, low=1)
-        chosen = np.empty((n, self.times), dtype=np.int64)
-        for count, last in enumerate(range(self.batches - self.times, self.batches)):
-            new = _integers(random, last + 1, n)
-            there = (chosen[:, :count] == new[:, None]).any(axis=1)
-            chosen[:, count] = np.where(there, last, new)
-        kind = np.min_scalar_type(self.batches)
-        return [rows // self.times for rows in _grouped(chosen.ravel().astype(kind), self.batches)]
 
 
 @dataclass(frozen=True)

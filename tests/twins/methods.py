@@ -11,14 +11,15 @@ from typing import Any
 import numpy as np
 from scipy import special
 
-from ... import privacy
-from ..._validation import check_choice, check_int, check_positive
-from ...audit.exact import Density
-from ...privacy.accounting.relations import REPLACE_ONE, Budget
-from ...privacy.accounting.sampling import WithoutReplacement
-from ...privacy.events import AboveThreshold, Event, Gaussian, Laplace, Repeated, Sampled
-from ...privacy.mechanisms import gaussian, laplace, random_source
-from ..tools import gaussian_mixture
+from dpanalysis import privacy
+from dpanalysis._validation import check_choice, check_int, check_positive
+from dpanalysis.audit.exact import Density
+from dpanalysis.papers.tools import gaussian_mixture
+from dpanalysis.privacy.accounting.relations import REPLACE_ONE, Budget
+from dpanalysis.privacy.accounting.sampling import WithoutReplacement
+from dpanalysis.privacy.events import AboveThreshold, Event, Gaussian, Laplace, Repeated, Sampled
+from dpanalysis.privacy.mechanisms import gaussian, laplace, random_source
+
 from .releases import Mutant
 
 # The sparse vector technique as published, in six versions of which two are private
@@ -77,7 +78,7 @@ class SparseVector:
         values = [Laplace(self.value_scale, 1.0)] if self.values else []
         return [Repeated(threshold, self.cutoff if self.refresh else 1), queries, *values]
 
-    def __call__(self, dataset: Any, rng: Any, size: int) -> np.ndarray:  # noqa: D102
+    def __call__(self, dataset: Any, rng: Any, size: int) -> np.ndarray:
         random = random_source(rng)
         queries = np.asarray(dataset, dtype=np.float64)
         threshold = laplace(random, self.threshold_scale, size)
@@ -279,7 +280,7 @@ class EndlessSearch:
         odds = np.exp(second - first) * -np.expm1(first)
         return np.asarray(odds / (1.0 + odds))
 
-    def __call__(self, dataset: Any, rng: Any, size: int) -> np.ndarray:  # noqa: D102
+    def __call__(self, dataset: Any, rng: Any, size: int) -> np.ndarray:
         random = random_source(rng)
         draw = laplace if self.noise == "laplace" else gaussian
         threshold = draw(random, self.threshold_scale, size)
@@ -348,7 +349,7 @@ class Evaluations:
     std: float
     count: int
 
-    def __call__(self, dataset: Any, rng: Any, size: int) -> np.ndarray:  # noqa: D102
+    def __call__(self, dataset: Any, rng: Any, size: int) -> np.ndarray:
         noise = gaussian(random_source(rng), self.std, (size, self.count))
         return np.asarray(_clipped(dataset).sum() + noise.mean(axis=1))
 
@@ -366,7 +367,7 @@ class HessianTrace:
     std: float
     d: int
 
-    def __call__(self, dataset: Any, rng: Any, size: int) -> np.ndarray:  # noqa: D102
+    def __call__(self, dataset: Any, rng: Any, size: int) -> np.ndarray:
         diagonal = _clipped(dataset).sum() + gaussian(random_source(rng), self.std, (size, self.d))
         return np.asarray(diagonal.sum(axis=1) / math.sqrt(self.d))
 
@@ -381,7 +382,7 @@ class BatchOfOne:
 
     std: float
 
-    def __call__(self, dataset: Any, rng: Any, size: int) -> np.ndarray:  # noqa: D102
+    def __call__(self, dataset: Any, rng: Any, size: int) -> np.ndarray:
         random, rows = random_source(rng), _clipped(dataset)
         drawn = rows[np.minimum((random.random(size) * len(rows)).astype(np.int64), len(rows) - 1)]
         return np.asarray(drawn + gaussian(random, self.std, size))
@@ -460,7 +461,7 @@ class PerturbedMean:
         pulls = np.clip(residuals, -0.5, 0.5) if self.clipped else residuals
         return w, pulls.sum(axis=1) + w
 
-    def __call__(self, dataset: Any, rng: Any, size: int) -> np.ndarray:  # noqa: D102
+    def __call__(self, dataset: Any, rng: Any, size: int) -> np.ndarray:
         w, gradient = self._knots(dataset)
         return np.interp(laplace(random_source(rng), self.scale, size), gradient, w)
 

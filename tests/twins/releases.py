@@ -12,17 +12,17 @@ from typing import Any, Protocol
 import numpy as np
 from scipy import special
 
-from ... import clipping, privacy, theory
-from ..._validation import check_number
-from ...audit.exact import Density, privacy_profile, renyi_divergence
-from ...audit.laws import report_noisy_min_distribution
-from ...losses import Logistic
-from ...privacy.accounting.relations import ADD_OR_REMOVE_ONE, REPLACE_ONE, Budget
-from ...privacy.accounting.sampling import Poisson, WithReplacement
-from ...privacy.events import Gaussian, Laplace, Pure, Repeated, Sampled
-from ...privacy.mechanisms import gaussian, laplace, random_source
-from ..tools import added_exponential, gaussian_mixture
-from ..value_clipping.printed import printed_weak_growth_mlp
+from dpanalysis import clipping, privacy, theory
+from dpanalysis._validation import check_number
+from dpanalysis.audit.exact import Density, privacy_profile, renyi_divergence
+from dpanalysis.audit.laws import report_noisy_min_distribution
+from dpanalysis.losses import Logistic
+from dpanalysis.papers.tools import added_exponential, gaussian_mixture
+from dpanalysis.papers.value_clipping.printed import printed_weak_growth_mlp
+from dpanalysis.privacy.accounting.relations import ADD_OR_REMOVE_ONE, REPLACE_ONE, Budget
+from dpanalysis.privacy.accounting.sampling import Poisson, WithReplacement
+from dpanalysis.privacy.events import Gaussian, Laplace, Pure, Repeated, Sampled
+from dpanalysis.privacy.mechanisms import gaussian, laplace, random_source
 
 Law = np.ndarray | Density
 
@@ -214,7 +214,7 @@ class NoisySum:
     noise: str = "laplace"
     total: Callable[[Any], float] = _clipped_sum
 
-    def __call__(self, dataset: Any, rng: Any, size: int) -> np.ndarray:  # noqa: D102
+    def __call__(self, dataset: Any, rng: Any, size: int) -> np.ndarray:
         draw = laplace if self.noise == "laplace" else gaussian
         return self.total(dataset) + np.asarray(draw(random_source(rng), self.spread, size))
 
@@ -234,7 +234,7 @@ class TwoSums:
     scale: float
     fresh: bool
 
-    def __call__(self, dataset: Any, rng: Any, size: int) -> np.ndarray:  # noqa: D102
+    def __call__(self, dataset: Any, rng: Any, size: int) -> np.ndarray:
         random, rows = random_source(rng), np.asarray(dataset, dtype=np.float64)
         noise = laplace(random, self.scale, (size, 2 if self.fresh else 1))
         return np.array([_clipped_sum(rows), _clipped_sum(rows**2)]) + noise
@@ -260,7 +260,7 @@ class NoisyMinimum:
     scale: float
     sign: int
 
-    def __call__(self, dataset: Any, rng: Any, size: int) -> np.ndarray:  # noqa: D102
+    def __call__(self, dataset: Any, rng: Any, size: int) -> np.ndarray:
         scores = np.asarray(dataset, dtype=np.float64)
         # The magnitude of Laplace noise is exponential.
         noise = abs(laplace(random_source(rng), self.scale, (size, len(scores))))
@@ -290,7 +290,7 @@ class IterationBound:
     def _std(self, n: int) -> float:
         return self.noise_multiplier / n
 
-    def __call__(self, dataset: Any, rng: Any, size: int) -> np.ndarray:  # noqa: D102
+    def __call__(self, dataset: Any, rng: Any, size: int) -> np.ndarray:
         losses = np.asarray(dataset, dtype=np.float64)
         z = gaussian(random_source(rng), self._std(len(losses)), size)
         noise = abs(z) if self.margin is None else z + self.margin
@@ -322,7 +322,7 @@ class Responses:
         """The event of all responses."""
         return Repeated(Pure(self.epsilon), self.count)
 
-    def __call__(self, dataset: Any, rng: Any, size: int) -> np.ndarray:  # noqa: D102
+    def __call__(self, dataset: Any, rng: Any, size: int) -> np.ndarray:
         lie = random_source(rng).random((size, self.count)) < special.expit(-self.epsilon)
         return np.where(lie, 1 - int(dataset[0]), int(dataset[0]))
 
@@ -463,7 +463,7 @@ class BatchMean:
         values, which = np.unique(means, return_inverse=True)
         return values, np.bincount(which, weights=chances)
 
-    def __call__(self, dataset: Any, rng: Any, size: int) -> np.ndarray:  # noqa: D102
+    def __call__(self, dataset: Any, rng: Any, size: int) -> np.ndarray:
         random = random_source(rng)
         means, chances = self._means(dataset)
         uniform = random.random((size, self.accesses if self.fresh else 1))

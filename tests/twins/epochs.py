@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 from scipy import optimize, special
 
-from ...audit.exact import Density
-from ...privacy.accounting.epochs import Bins, Epoch
-from ...privacy.accounting.relations import ADD_OR_REMOVE_ONE
-from ...privacy.accounting.sampling import BallsInBins
-from ...privacy.events import Gaussian
-from ...privacy.mechanisms import gaussian, random_source
+from dpanalysis.audit.exact import Density
+from dpanalysis.privacy.accounting.epochs import Bins, Epoch
+from dpanalysis.privacy.accounting.relations import ADD_OR_REMOVE_ONE
+from dpanalysis.privacy.accounting.sampling import BallsInBins
+from dpanalysis.privacy.events import Gaussian
+from dpanalysis.privacy.mechanisms import gaussian, random_source
+
 from .releases import Mutant
 
 # Delta of an epoch at an epsilon.
@@ -84,7 +85,7 @@ class LargestOfBins:
         """Standard deviation of the noise on every sum."""
         return _smallest_std(self.rule, self.epsilon, self.delta)
 
-    def __call__(self, dataset: Any, rng: Any, size: int) -> np.ndarray:  # noqa: D102
+    def __call__(self, dataset: Any, rng: Any, size: int) -> np.ndarray:
         random, rows = random_source(rng), np.asarray(dataset, dtype=np.float64)
         sums = gaussian(random, self.std, (size, _BATCHES))
         chosen = (_BATCHES * random.random((size, len(rows)))).astype(np.int64)
