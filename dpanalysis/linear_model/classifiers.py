@@ -24,7 +24,7 @@ from ..privacy.accounting.relations import Budget
 from ..problems import ERM, Softmax
 from ..problems.base import Problem
 from ..regularizers import L2
-from .design import Upstream, design_of, in_file
+from .design import Upstream, check_numbering, design_of, in_file
 from .estimator import PrivacyWarning, PrivateLinearModel
 from .runs import Outlook, Run, outlook, rule_facts, run
 from .weights import ClassWeighted, weights_of
@@ -226,6 +226,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
             if declared.ndim != 1 or any(map(is_missing, declared.tolist() or [None])):
                 raise ValueError(f"classes must be a list of labels, got {self.classes!r}")
             classes = np.unique(declared)
+            check_numbering(len(classes))
             if classes.dtype.kind != y.dtype.kind and "U" in (classes.dtype.kind, y.dtype.kind):
                 y, classes = y.astype(str), classes.astype(str)
             labels = np.minimum(np.searchsorted(classes, y), len(classes) - 1)

@@ -140,6 +140,20 @@ def _owners(frames: Iterable[Any], kind: type) -> list[Any]:
     return list({id(each): each for each in owners if isinstance(each, kind)}.values())
 
 
+_NUMBERING = "BaggingClassifier", "StackingClassifier", "VotingClassifier"
+
+
+def check_numbering(declared: int) -> None:
+    """Raise where one around the fit numbers the labels that it sees, and these are fewer."""
+    for each in _owners(list(_callers()), BaseEstimator):
+        seen = len(getattr(each, "classes_", ()))
+        if type(each).__name__ in _NUMBERING and 0 < seen != declared:
+            raise ValueError(
+                f"classes must be those of y in a {type(each).__name__}, which numbers the "
+                f"{seen} that it sees, got {declared}"
+            )
+
+
 def _leaves(step: Any) -> list[Any]:
     """Return the transformers that a step consists of; "passthrough" and "drop" are none."""
     if step is None or isinstance(step, str):

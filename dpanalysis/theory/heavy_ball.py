@@ -87,7 +87,8 @@ def heavy_ball_optimal_momentum(step_size: ArrayLike, mu: float, L: float) -> Fl
     alpha = check_array(
         "step_size", step_size, low=0.0, low_open=True, high=4.0 / L, high_open=True
     )
-    return as_scalar(np.maximum((1.0 - np.sqrt(alpha * mu)) ** 2, (1.0 - np.sqrt(alpha * L)) ** 2))
+    momentum = np.maximum((1.0 - np.sqrt(alpha * mu)) ** 2, (1.0 - np.sqrt(alpha * L)) ** 2)
+    return as_scalar(np.minimum(momentum, np.nextafter(1.0, 0.0)))
 
 
 def heavy_ball_gap(

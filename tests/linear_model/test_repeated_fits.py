@@ -392,3 +392,15 @@ def test_models_whose_seed_is_forgotten_may_have_the_same_noise(tmp_path):
         assert any("the same noise" in line for line in privacy_of(several).not_counted)
     secret = [model(random_state=None).fit(X, Y > 0) for _ in range(2)]
     assert not any("the same noise" in line for line in privacy_of(secret).not_counted)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", [BaggingClassifier, VotingClassifier])
+def test_classes_that_an_ensemble_does_not_see_are_refused_before_they_are_paid(kind):
+    def around(classes):
+        each = LogisticRegression(bounds=(-1, 1), classes=classes)
+        return kind(each, 2) if kind is BaggingClassifier else kind([("a", each)], voting="soft")
+
+    with pytest.raises(ValueError, match=r"classes must be those of y in a .*the 2 that it sees"):
+        around([0, 1, 2]).fit(X, (Y > 0).astype(int))
+    assert around([0, 1]).fit(X, (Y > 0).astype(int)).predict_proba(X).shape == (len(X), 2)

@@ -220,3 +220,9 @@ def test_a_method_that_diverges_ends_at_infinity():
     gap = theory.heavy_ball_gap([1.0, 0.1], 4.0, 0.5, 1.0, 1.0, 700)
     assert gap[-1] == np.inf and (np.diff(gap[np.isfinite(gap)]) > 0.0).all()
     assert not np.isnan(gap).any()
+
+
+def test_the_best_momentum_of_a_tiny_step_is_below_1():
+    momentum = theory.heavy_ball_optimal_momentum(1e-40, 1.0, 1.0)
+    assert momentum < 1.0
+    assert theory.heavy_ball_gap([1.0], 1e-40, momentum, 0.0, 1.0, 2)[-1] == pytest.approx(0.5)
