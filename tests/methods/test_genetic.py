@@ -188,8 +188,9 @@ def test_a_shared_filter_ends_the_run():
     method, problem = GeneticSearch(**SMALL), erm()
     dpa.minimize(problem, method, guard, rng=0)
     assert guard.remaining == pytest.approx(0.0, abs=1e-8)
-    again = dpa.minimize(problem, method, guard, rng=1)
-    assert again.iterations == 0 and (again.w == 0.0).all()
+    with pytest.raises(dpa.PrivacyBudgetExceeded) as error:
+        dpa.minimize(problem, method, guard, rng=1)
+    assert error.value.partial.iterations == 0
 
 
 def test_networks_start_where_they_say():

@@ -97,6 +97,9 @@ def test_a_check_comes_before_anything_is_spent():
             Doubtful.looks += 1
             return super().gradient_sum(w, rows, clipping)
 
+        def line_losses(self, w, direction, rows=None):
+            raise AssertionError("nobody asks for it")
+
     guard = dpa.privacy.Filter(dpa.Budget(1.0, 1e-5, "add_or_remove_one"))
     search = dpa.methods.LineSearchSGD(
         dpa.Poisson(0.5), step_size=1.0, iterations=3, clip_norm=1.0, clip_loss=1.0

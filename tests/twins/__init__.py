@@ -80,7 +80,7 @@ def detection_table(
     False
     """
     if auditor is None:
-        from ...audit.verify import verify_privacy
+        from dpanalysis.audit.verify import verify_privacy
 
         auditor = verify_privacy
     found = []
