@@ -353,8 +353,22 @@ def evaluated(loss: Loss, formula: str, z: np.ndarray, y: np.ndarray) -> np.ndar
 _LOGISTIC_WEAK_GROWTH = 0.407264377589073750
 
 
-@dataclass(slots=True, unsafe_hash=True)
-class Logistic(Loss):
+class _Plain(Loss):
+    """Equality and printing for losses without parameters."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other)
+
+    def __hash__(self) -> int:
+        return hash(type(self))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}()"
+
+
+class Logistic(_Plain):
     r"""Logistic loss :math:`\ln(1 + e^{-yz})` with labels in {-1, +1}.
 
     Its derivative is at most 1 in size, its second derivative at most 1/4, its third
@@ -381,6 +395,7 @@ class Logistic(Loss):
     0.25
     """
 
+    __slots__ = ()
     classification = True
     convex = True
     lipschitz = 1.0
@@ -418,8 +433,7 @@ class Logistic(Loss):
         return max(0.0, (1.0 - p) ** 2 + beta1 * math.log(p)) if p > 0.0 else 1.0
 
 
-@dataclass(slots=True, unsafe_hash=True)
-class SquaredError(Loss):
+class SquaredError(_Plain):
     r"""Squared error :math:`(z - y)^2/2` with real targets.
 
     Its derivative is unbounded, so a private run needs a clipping rule; that of :class:`Huber` is
@@ -435,6 +449,7 @@ class SquaredError(Loss):
     (inf, 1.0)
     """
 
+    __slots__ = ()
     classification = False
     convex = True
     lipschitz = math.inf
@@ -530,8 +545,7 @@ class Huber(Loss):
         return xp.where(xp.isnan(residual), residual, curvature)
 
 
-@dataclass(slots=True, unsafe_hash=True)
-class Hinge(Loss):
+class Hinge(_Plain):
     r"""Hinge loss :math:`\max(0, 1 - yz)` of the linear SVM, with labels in {-1, +1}.
 
     It is convex and 1-Lipschitz, but not smooth: the derivative jumps at margin :math:`yz = 1`
@@ -558,6 +572,7 @@ class Hinge(Loss):
     (inf, (0.0, 4.0))
     """
 
+    __slots__ = ()
     classification = True
     convex = True
     lipschitz = 1.0

@@ -59,7 +59,8 @@ def verify(
     about, _ = _ledger.read(name)
     rows = _ledger.read_cells(name)
     with tempfile.TemporaryDirectory() as folder:
-        if count is None or not rows:
+        # Tables of cells of which six digits are known differ from others by their rounding.
+        if (count is None and not about.get("restored")) or not rows:
             if about["core_seconds"] > at_most:
                 return [], ""
             return _tables(name, about, Path(folder), jobs)
@@ -104,7 +105,6 @@ def _tables(name: str, about: dict[str, Any], folder: Path, jobs: int) -> tuple[
     module = load(name)
     tables = module.compute("paper", jobs=jobs, cache=folder, progress=False)
     exact = all(_same_bits(maker, module.__name__) for maker in about["made_by"])
-    exact = exact and not about.get("restored")  # from six digits of their cells
     _, before = _ledger.read(name)
     differences = []
     for table, known in about["tables"].items():

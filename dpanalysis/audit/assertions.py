@@ -198,8 +198,9 @@ def assert_private(
     share = 1.0 - (1.0 - confidence) / len(chosen)
     needed = 0
     if end < math.inf:
-        asked = parse_claim(claim, delta)
-        needed = min(samples, samples_for(asked.limit, asked.level, 1.0 - share))
+        asked, needed = parse_claim(claim, delta), samples
+        with suppress(ValueError):  # of what no test can refute, which the audit says
+            needed = min(samples, samples_for(asked.limit, asked.level, 1.0 - share))
     shared: dict[str, Any] = {"delta": delta, "relation": relation, "vectorized": vectorized}
     verdicts: list[Verdict] = []
     each = 0.0  # seconds of a run on both data sets, with what is learned from it
@@ -209,24 +210,25 @@ def assert_private(
         stop = start + (end - start) / (len(chosen) - number + 1)
         found: list[Finding] = []
         most, one, looked = min(seconds, 0.5 * (stop - start)), each, True
-        if end < math.inf:
-            one = one or 2.0 * _seconds_of_a_run(mechanism, first, vectorized)
+        if end < math.inf and not one:  # the first may import or compile what it needs
+            one = 2.0 * min(_seconds_of_a_run(mechanism, first, vectorized) for _ in range(2))
         if recording and most > 0.0 and _FIRST * one <= stop - start:
             recorded = record(mechanism, first, second, claim=claim, seconds=most, **shared)
             # That a pair shows nothing of a mechanism is no mistake of it.
             found = [f for f in recorded.findings if f.kind != "untested"]
-            looked = recorded.looked
+            raised = any("nothing was compared" in f.message for f in recorded.findings)
+            looked = recorded.looked or raised  # of several runs at once it may know more
             seconds = max(0.0, seconds - (time.monotonic() - start))
-        runs = samples
-        if end < math.inf:
-            runs = _affordable(audit, needed, samples, stop, one, each > 0.0)
-        start, verdict = time.monotonic(), None
-        if runs >= needed:
-            try:
+        verdict, runs = None, samples
+        try:
+            if end < math.inf:
+                runs = _affordable(audit, needed, samples, stop, one, each > 0.0)
+            start = time.monotonic()
+            if runs >= needed:
                 verdict = audit(samples=runs, rng=source)
-            except ValueError:
-                if not found:
-                    raise
+        except ValueError:
+            if not found:
+                raise
         if verdict is not None:
             verdict = replace(verdict, untested=verdict.untested or not looked)
             if runs < samples:

@@ -397,8 +397,12 @@ class _Judge:
         runs = [run for side in self.runs for run in side]
         for mark in sorted({mark for run in runs for mark in run.tape.marks}):
             self.notes.append(_MARKS[mark])
+        hypothesis = sys.modules.get("hypothesis")
+        inside = hypothesis is not None and hypothesis.currently_in_test_context()
         for name, (stand, known) in self.held.items():
-            seed = known() if callable(known) and stand.was_used else known
+            seed = known
+            if callable(known):  # a default source, which Hypothesis seeds for its tests
+                seed = known() if stand.was_used and not inside else None
             if stand.was_used and seed is not None:
                 self.notes.append(
                     f"{name} was seeded with {seed} before the recording: its noise is the same in "
@@ -589,6 +593,7 @@ class _Judge:
         extreme = self._alike_runs()
         if extreme is None:
             return False
+        gap = abs(self.runs[0][0].numbers[place] - self.runs[1][0].numbers[place])
         still = []
         for side in (0, 1):
             usual = np.array([run.numbers[place] for run in self.runs[side]])
@@ -598,7 +603,9 @@ class _Judge:
             for run in extreme[side]:
                 moved = run.numbers[place]
                 # Noise that is taken off again leaves what it rounds away.
-                off = _REMAINDER * slack(run) if bitwise else max(most, slack(run))
+                off = max(most, slack(run))
+                if bitwise:
+                    off = min(_REMAINDER * slack(run), 1e-3 * gap)
                 constant = constant and bool(same(moved, first) or abs(moved - first) <= off)
             still.append(constant)
         if all(still):
@@ -894,6 +901,8 @@ class _Judge:
                     agree(draw.quantity, other.quantity) and agree(draw.scale, other.scale)
                 ):
                     return True
+        if any(not equal(a, b) for a, b in zip(*(self._extreme_runs() or ([], [])))):
+            return True
         # A number that is rounded, or a choice, may be the same by chance.
         hidden = any(map(is_shown, self.runs[0][0].others))
         if coins or hidden or not self._decides():

@@ -106,9 +106,14 @@ class Replayer:
         for exponent in (MILD, *_BETWEEN, FARTHEST):
             start = time.monotonic()
             try:
-                runs = [self.run(k % 2, first + k, exponent) for k in range(_TRIED)]
+                runs = []
+                for k in range(_TRIED):
+                    if start > self.end or time.monotonic() > self.end:
+                        raise OutOfTime
+                    runs.append(self.run(k % 2, first + int(100 * exponent) + k, exponent))
             except OutOfTime:
-                break
+                self.late = True
+                return FARTHEST
             seconds = (time.monotonic() - start) / _TRIED
             if max(map(_size, runs)) > _GROWN * self.size or seconds > _GROWN * self.seconds:
                 break

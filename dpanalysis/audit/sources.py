@@ -19,6 +19,8 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import hashlib
+import hmac
 import os
 import pickle
 import random
@@ -332,10 +334,20 @@ def _urandom(size: int) -> bytes:
     value = tape.stream(key).bytes(size)
     coin = Draw(key, "os.urandom", noise=False)
     value = tape.coin(coin, tape.far(key, True, None), value, lambda far: far_bytes(far, value))
-    if sys._getframe(1).f_code.co_name == "getrandbits":  # as for seeds
-        tape.keys.pop(key, None)
     tape.keep(int.from_bytes(value, "big"))
     return bytes(value)
+
+
+def _hashing(real: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function of hashlib or hmac that says that something is hashed."""
+
+    def function(*args: Any, **options: Any) -> Any:
+        tape = listening()
+        if tape is not None:
+            tape.hashes = True
+        return real(*args, **options)
+
+    return function
 
 
 def _system_below(self: Any, count: int) -> int:
@@ -558,10 +570,17 @@ def _replacements() -> list[tuple[Any, str, Any]]:
         (os, "urandom", _urandom),
         (threading.Thread, "start", _start),
         (random.SystemRandom, "_randbelow", _system_below),
+        *(
+            (module, name, _hashing(getattr(module, name)))
+            for module, names in ((hashlib, ("new", *_HASHES)), (hmac, ("new", "digest")))
+            for name in names
+            if not isinstance(getattr(module, name), type)
+        ),
         *torch_names(),
     ]
 
 
+_HASHES = sorted(hashlib.algorithms_guaranteed)
 _SEEDS = 10_000  # that are tried: sources other than Generator do not keep theirs
 _OUR_LAWS = ("laplace", "exponential", "gumbel", "gaussian", "spherical", "cubic")
 
@@ -651,11 +670,10 @@ def _entropy(generator: Any) -> Any:
 
 
 def _seed_of_global() -> Any:
-    """Return what NumPy's global source was seeded with, None where it never was."""
+    """Return the small number that NumPy's global source was just seeded with, if it was."""
     if getattr(_REAL["global"]._bit_generator, "_seed_seq", 0) is not None:
         return None
-    seed = _small_seed(_REAL["global"])
-    return "a number" if seed is None else seed
+    return _small_seed(_REAL["global"])
 
 
 def _small_seed(source: Any) -> int | None:

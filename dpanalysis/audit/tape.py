@@ -100,7 +100,8 @@ class Tape:
         self.constant, self.most, self.end = constant, most, end
         self.side, self.usual = side, usual
         self.missed: set[tuple[str, int, str]] = set()  # coins with no extreme outcome
-        self.keys: dict[Any, tuple[Any, Any]] = {}  # long words, which may be hashed, by call
+        self.keys: set[tuple[str, int, str]] = set()  # calls that gave long words
+        self.hashes = False  # whether anything was hashed, a word perhaps
         self.marks: set[str] = set()  # SET, COPIED, OUTSIDE: what happened to generators
         self.draws: list[Draw] = []
         self.seeds: list[tuple[str, int, str]] = []
@@ -170,16 +171,14 @@ class Tape:
         site = (*_caller(), repr(seed))
         self.seeds.append(site)
         parts = seed if isinstance(seed, (list, tuple)) else [seed]
-        for part in parts:
-            if isinstance(part, (int, np.integer, bytes)) and part in self.words:
-                self.lent.append(renew)
-                self.keys = {key: word for key, word in self.keys.items() if part not in word}
+        if any(isinstance(part, (int, np.integer, bytes)) and part in self.words for part in parts):
+            self.lent.append(renew)
         return site not in self.constant
 
     @property
     def undecided(self) -> set[tuple[str, int, str]]:
         """The coins of which rare outcomes are not made likely: what is hashed has others."""
-        return self.missed | {key[:3] for key in self.keys}
+        return self.missed | (self.keys if self.hashes else set())
 
     def coin(self, draw: Draw, far: np.random.Generator | None, value: Any, other: Any) -> Any:
         """Write a coin down; return what the mechanism gets, ``other(far)`` if that is known."""
@@ -193,7 +192,7 @@ class Tape:
             return value
         self.keep(extreme)
         if isinstance(extreme, bytes) and len(extreme) >= _HASHED:
-            self.keys[draw.key] = extreme, int.from_bytes(extreme, "big")
+            self.keys.add(draw.key[:3])
         return extreme
 
     def keep(self, value: Any) -> None:
@@ -207,7 +206,7 @@ class Tape:
             if far is not None:
                 near = 0.375 if draw.law in _POSITIVE else 0.125
                 chances, top = [near, 0.625 - near, 0.375], self.extreme
-                low = far.choice([-top, 0.0, top - 1.0], draw.value.shape, p=chances)
+                low = far.choice([-9.0, 0.0, top - 1.0], draw.value.shape, p=chances)
                 factor = 10.0 ** far.uniform(low, np.where(low < 0.0, -1.0, top))
                 draw.value = draw.quantity + (draw.value - draw.quantity) * factor
             forced = self.forced.get(draw.key)

@@ -33,10 +33,10 @@ has them once.
 
 **Other arguments.** A file tells the problem by its class, its loss and penalty and its public
 facts; and method, plan, budget, accountant, start and replicates. Functions are told by their code
-and the values that they take from around them, objects of a user's class by their attributes.
-Where some of these are its own (``_name``) or are not seen, there is no checkpoint beside an
-integer ``rng``: with another object in its place the same noise would be released once more. It
-does not tell the records: a
+and the values that they take from around them, objects of a user's class by their attributes, a
+module of PyTorch by its layers. What such an object does is not told, nor what a module of other
+than known layers does: a run with one has no checkpoint beside an integer ``rng``, since with
+another in its place the same noise would be released once more. A file does not tell the records: a
 digest would confirm a guess of them. Nor need it for the guarantee, since an event bounds what one
 record does to an answer, whatever the others are; that of a run whose records were changed in
 between is for a record that is in either set, or in both.
@@ -49,11 +49,13 @@ import json
 import os
 import zipfile
 import zlib
-from collections.abc import Mapping, Sequence
-from dataclasses import fields, is_dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import fields
 from inspect import isabstract
 from pathlib import Path
-from types import CodeType, FunctionType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -157,6 +159,19 @@ def check_rng_again(rng: Any) -> None:
         )
 
 
+_same_objects: ContextVar[bool] = ContextVar("same_objects", default=False)
+
+
+@contextmanager
+def same_objects() -> Iterator[None]:
+    """Let seeded runs go on whatever is not told of their objects: they are the same ones."""
+    token = _same_objects.set(True)
+    try:
+        yield
+    finally:
+        _same_objects.reset(token)
+
+
 def described(value: Any, depth: int = 0) -> Any:
     """Return what tells a public argument from others, as JSON: numbers, names and digests."""
     if isinstance(value, np.generic):
@@ -167,43 +182,60 @@ def described(value: Any, depth: int = 0) -> Any:
         return [described(each, depth + 1) for each in value]
     if isinstance(value, np.ndarray | tuple | list):
         array = np.ascontiguousarray(value)
+        if array.dtype.hasobject:
+            return [described(each, depth + 1) for each in array.ravel().tolist()]
         return f"{array.shape} {hashlib.sha256(array.tobytes()).hexdigest()}"
     kind = value if hasattr(value, "__qualname__") else type(value)
     about: dict[str, Any] = {"class": f"{kind.__module__}.{kind.__qualname__}"}
-    if isinstance(value, type) or depth > _DEEPEST:
-        return about | ({_UNTOLD: True} if depth > _DEEPEST else {})
-    parts: dict[str, Any] = {}
+    if isinstance(value, type):
+        return about
+    if depth > _DEEPEST:
+        return about | {_UNTOLD: True}
     if isinstance(value, FunctionType):
         parts = _code_of(value)
-    elif is_dataclass(value):
+    elif "__dataclass_fields__" in vars(kind):
         parts = {each.name: getattr(value, each.name) for each in fields(value)}
-    elif not str(kind.__module__).startswith(_TOLD):
-        held = getattr(value, "__dict__", None)
-        parts = {name: each for name, each in (held or {}).items() if name[0] != "_"}
-        if held is None or len(parts) < len(held):  # what is its own may change from run to run
-            about[_UNTOLD] = True
+    else:
+        held = getattr(value, "__dict__", {})
+        parts = {name: each for name, each in held.items() if name[0] != "_"}
+        slots = any(getattr(each, "__slots__", ()) for each in kind.__mro__)
+        if held or slots or not str(kind.__module__).startswith(_TOLD):
+            parts[_UNTOLD] = True  # what is its own, and what its methods do
     return about | {name: described(each, depth + 1) for name, each in parts.items()}
 
 
 def _code_of(function: FunctionType) -> dict[str, Any]:
     """Return a digest of what a function does, and the values that it takes from around it."""
     code, around = function.__code__, function.__globals__
-    named = [around[name] for name in code.co_names if name in around]
+    used = {name: around[name] for name in code.co_names if name in around}
+    kinds = bool | int | float | str | FunctionType
+    rest = [each for each in used.values() if not isinstance(each, ModuleType | type)]
+    values = [each for each in rest if isinstance(each, kinds)]
     return {
         "code": hashlib.sha256(repr(_code_parts(code)).encode()).hexdigest(),
         "enclosed": [cell.cell_contents for cell in function.__closure__ or ()],
-        "defaults": function.__defaults__,
-        "globals": [each for each in named if isinstance(each, bool | int | float | str)],
+        "defaults": [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()],
+        "globals": values,
+        **({_UNTOLD: True} if len(values) < len(rest) else {}),
     }
 
 
 def _code_parts(code: CodeType) -> list[Any]:
-    inside = [_code_parts(c) if isinstance(c, CodeType) else repr(c) for c in code.co_consts]
+    inside = [
+        _code_parts(each)
+        if isinstance(each, CodeType)
+        else sorted(map(repr, each))  # whose order is another one in each process
+        if isinstance(each, frozenset)
+        else repr(each)
+        for each in code.co_consts
+    ]
     return [code.co_code, code.co_names, inside]
 
 
 def tells_all(settings: Any) -> bool:
     """Tell whether what :func:`described` returned leaves nothing out."""
+    if _same_objects.get():
+        return True
     if isinstance(settings, Mapping):
         return _UNTOLD not in settings and all(map(tells_all, settings.values()))
     return all(map(tells_all, settings)) if isinstance(settings, list) else True
@@ -212,15 +244,19 @@ def tells_all(settings: Any) -> bool:
 def described_problem(problem: Problem, facts: PublicFacts) -> dict[str, Any]:
     """Return the same of a problem: of its records the public facts, and nothing else."""
     public = ("loss", "regularizer", "activation", "hidden", "row_bounds")
-    module = getattr(getattr(problem, "_network", None), "module", None)
+    network = getattr(problem, "_network", None)  # of a Module
+    layers = ("direct", 0, None)  # of known layers, all of them trained, without augmentation
     ours = [kind for kind in type(problem).__mro__ if kind.__module__.startswith(_TOLD)]
-    own = {_UNTOLD: True} if all(map(isabstract, ours)) else {}
+    known = not all(map(isabstract, ours)) and (
+        network is None
+        or layers == (network.forward, *(getattr(problem, n) for n in ("frozen", "_augment")))
+    )
     return {
         **described(type(problem)),
         "facts": described(facts),
         **{name: described(getattr(problem, name, None)) for name in public},
-        "module": None if module is None else str(module),
-        **own,
+        "module": None if network is None else str(network.module),
+        **({} if known else {_UNTOLD: True}),
     }
 
 

@@ -188,7 +188,6 @@ class Log:
         self._iterations: list[int] = []
         self._values: dict[str, list[np.ndarray]] = {name: [] for name in recorders}
         self._released: Mapping[str, float] = {}
-        self._absent = np.full(1, np.nan)
 
     def add(
         self,
@@ -203,7 +202,7 @@ class Log:
             return
         if not force and iteration % self._every:
             return
-        self._absent, found = np.full(len(w), np.nan), dict[str, np.ndarray]()
+        absent, found = np.full(len(w), np.nan), dict[str, np.ndarray]()
         with np.errstate(over="ignore", invalid="ignore"):
             for name, recorder in self._recorders.items():
                 value = np.asarray(recorder(self._problem, _read_only(w)))
@@ -215,7 +214,7 @@ class Log:
                 found[name] = value
         for name in dict.fromkeys((*self._released, *self._values)):
             if name not in self._recorders:
-                self._values.setdefault(name, [self._absent] * len(self._iterations))
+                self._values.setdefault(name, [absent] * len(self._iterations))
                 found[name] = np.full(len(w), self._released.get(name, np.nan))
         for name, value in found.items():  # all of them, or none where a recorder fails
             self._values[name].append(value)
@@ -230,9 +229,11 @@ class Log:
         names = dict.fromkeys(name for log in logs for name in log._values)
         for name in names:
             columns = []
+            rows = [log._values[name][0] for log in logs if log._values.get(name)]
+            absent = np.full(rows[0].shape if rows else 1, np.nan)
             for log in logs:
                 # A run that ended at iteration 0 has no released numbers, or no record at all.
-                values = log._values.get(name) or [log._absent] * max(1, len(log._iterations))
+                values = log._values.get(name) or [absent] * max(1, len(log._iterations))
                 held = np.searchsorted(log._iterations, iterations, side="right") - 1
                 columns.append(np.array(values)[held])
             merged[name] = np.concatenate(columns, axis=1)

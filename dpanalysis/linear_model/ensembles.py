@@ -189,7 +189,9 @@ def _may_share_noise(models: Iterable[Any]) -> bool:
     for each in models:
         if each.random_state is not None and not is_system(each.random_state):
             given.append(each.random_state)
-        elif RESEARCH_ONLY in each.privacy_.not_covered:  # it was another one when it was fitted
+        elif RESEARCH_ONLY in each.privacy_.not_covered and not any(
+            fit.repeatable for fit in _learned(each)
+        ):  # it was another one when it was fitted
             given.append(each)
     numbers = {each for each in given if isinstance(each, (int, np.integer))}
     return len(given) > max(len(numbers), 1)

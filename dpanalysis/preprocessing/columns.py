@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass, field
 from functools import wraps
@@ -148,10 +148,12 @@ class _Traced(np.ndarray):
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         found = super().__array_function__(func, types, args, kwargs)
-        parts = args[0] if args and isinstance(args[0], (list, tuple)) else args
-        learned = dict.fromkeys(fit for part in parts for fit in learned_by(part))
+        learned = dict.fromkeys(_fits_in([*args, *kwargs.values()]))
         number = isinstance(found, (np.ndarray, np.floating)) and not isinstance(found, _Encoded)
         return traced(np.asarray(found), tuple(learned)) if number and learned else found
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self[k] for k in range(len(self)))
 
     def __round__(self, digits: int | None = None) -> Any:
         return np.round(self, digits or 0)
@@ -165,6 +167,12 @@ class _Traced(np.ndarray):
 
     def __repr__(self) -> str:
         return repr(np.asarray(self))
+
+
+def _fits_in(values: Iterable[Any]) -> Iterator[LearnedRanges]:
+    """Yield the fits of arguments, and of what is in lists of them."""
+    for each in values:
+        yield from _fits_in(each) if isinstance(each, (list, tuple)) else learned_by(each)
 
 
 def traced(numbers: np.ndarray, learned: tuple[LearnedRanges, ...]) -> np.ndarray:
@@ -210,6 +218,7 @@ class _Encoded(_Traced):
 
     public_columns: PublicColumns | None = None
     __array_function__ = np.ndarray.__array_function__
+    __iter__ = np.ndarray.__iter__
     __getitem__ = np.ndarray.__getitem__  # an entry is a plain number
     __repr__ = np.ndarray.__repr__
 

@@ -20,7 +20,7 @@ import numpy as np
 from ..audit.assertions import assert_private
 from ..clipping import Clipping
 from ..errors import PrivacyBudgetExceeded
-from ..experiments.checkpoint import check_resumable
+from ..experiments.checkpoint import check_resumable, same_objects
 from ..experiments.loop import Loop
 from ..experiments.run import minimize
 from ..losses import Logistic
@@ -354,7 +354,7 @@ class _MethodChecks:
             return
         whole = self.run(replicates=1)
         half = 1 + whole.iterations // 2
-        with tempfile.TemporaryDirectory() as folder:
+        with tempfile.TemporaryDirectory() as folder, same_objects():
             file = os.path.join(folder, "run")
             self.run(replicates=1, checkpoint=file, callback=lambda made, w: made == half)
             again = self.run(replicates=1, resume=file)

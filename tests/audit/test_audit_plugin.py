@@ -492,3 +492,25 @@ def test_a_recording_for_which_there_is_no_time_is_left_out(assert_private, cloc
     with pytest.raises(AssertionError, match="untested: time_limit=2 leaves no time"):
         assert_private(slow, 1.0, neighbours=[PAIR], time_limit=2.0)
     assert clock[0] <= 2.0
+
+
+def test_a_slow_first_call_leaves_time(assert_private, clock):
+    """It imports, or compiles; what follows is quick."""
+    calls = []
+
+    def cold(dataset, rng, size):
+        clock[0] += 1e-6 if calls else 1.0
+        calls.append(1)
+        return dataset[0].sum() + rng.laplace(0.0, 2.0, size)
+
+    (verdict,) = assert_private(cold, 1.0, neighbours=[PAIR], samples=2_000, time_limit=60.0)
+    assert verdict.samples == 2_000
+
+
+def test_a_time_limit_keeps_what_a_recording_finds(assert_private):
+    def leaks(dataset, rng, size):
+        return np.full(size, dataset[0].max()) + 0.0 * rng.laplace(size=size)
+
+    pair = {"dataset": PAIR[0], "neighbour": (np.zeros((2, 1)), LABELS)}
+    with pytest.raises(AssertionError, match=r"recording \[exact\]"):
+        assert_private(leaks, 40.0, time_limit=60.0, **pair)

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+import uuid
 from concurrent.futures import ThreadPoolExecutor
 
 import numba
@@ -616,17 +617,18 @@ def test_default_sources_with_a_seed_from_before_are_named():
 # Runs that grow with their noise -----------------------------------------------------------------
 
 
-def test_a_run_whose_size_is_noisy_stays_small():
+@pytest.mark.parametrize("seed", range(4))
+def test_a_run_whose_size_is_noisy_stays_small(seed):
     sizes = []
 
     def synthetic(data, rng):
         count = len(data) + rng.laplace()
-        rows = rng.normal(data.sum() + rng.laplace(), 1.0, max(1, int(count)))
-        sizes.append(rows.size)
+        sizes.append(max(1, int(count)))
+        rows = rng.normal(data.sum() + rng.laplace(), 1.0, min(sizes[-1], 10_000_000))
         return {"count": count, "mean": rows.mean()}
 
-    found = audit.record(synthetic, np.ones(50), np.ones(49), claim=2.0, vectorized=False)
-    assert found.passed and max(sizes) < 1e6
+    found = audit.record(synthetic, np.ones(50), np.ones(49), claim=2.0, rng=seed, vectorized=False)
+    assert found.passed and max(sizes) < 1e8
     assert "times its usual size, with which runs grow" in str(found)
 
 
@@ -649,3 +651,57 @@ def test_keys_that_only_some_records_have_are_a_note_at_a_positive_delta():
     one, other = {"a": 40, "b": 30, "c": 11}, {"a": 40, "b": 30}
     found = audit.record(stable, one, other, claim=(1.0, 1e-5), vectorized=False)
     assert found.passed and "what is drawn depends on the data" in str(found)
+
+
+@pytest.mark.slow
+def test_a_rare_flip_beside_large_noise_is_no_rounding():
+    def mechanism(data, rng):
+        flipped = rng.uniform(size=8) < 1.0 / (1.0 + math.exp(6.0))
+        return np.concatenate([data ^ flipped, rng.laplace(0.0, 1e7, 8)])
+
+    one, other = np.zeros(8, dtype=bool), np.eye(8, dtype=bool)[0]
+    for seed in range(5):
+        found = audit.record(mechanism, one, other, claim=6.0, rng=seed, vectorized=False)
+        assert found.passed, str(found)
+
+
+@pytest.mark.slow
+def test_a_rare_flip_beside_a_noisy_size_stays_rare():
+    def mechanism(data, rng):
+        rows = rng.normal(size=max(1, int(50 + rng.laplace(0.0, 5.0))))
+        return data ^ int(rng.uniform() < 1.0 / (1.0 + math.exp(8.0))), rows.mean()
+
+    for seed in range(6):
+        found = audit.record(mechanism, 0, 1, claim=8.0, rng=seed, vectorized=False)
+        assert found.passed, str(found)
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        lambda: str(uuid.uuid4()),
+        lambda: secrets.token_hex(16),
+        lambda: int(np.random.default_rng(list(secrets.token_bytes(16))).integers(9)),
+    ],
+)
+def test_a_bare_number_beside_a_long_word_is_found(word):
+    found = audit.record(lambda x, rng: [x, word()], 0.0, 1.0, claim=1.0, vectorized=False)
+    assert [finding.kind for finding in found.findings] == ["exact"], str(found)
+
+
+def test_what_is_looked_at_in_extreme_runs_alone_is_looked_at():
+    def mechanism(data, rng):
+        return (data if rng.laplace() > 9.0 else 0.0) + rng.laplace()
+
+    assert audit.record(mechanism, 0.0, 1.0, vectorized=False).looked
+
+
+def test_time_to_try_larger_noise_is_time():
+    calls = []
+
+    def slow(data, rng):
+        calls.append(time.sleep(0.05))
+        return data
+
+    audit.record(slow, 0.0, 1.0, seconds=0.3, vectorized=False)
+    assert len(calls) <= 20

@@ -1,5 +1,6 @@
 """Checkpoints: nothing paid is lost, nothing is bought twice, and nothing secret is written."""
 
+import functools
 import itertools
 import json
 import os
@@ -770,26 +771,79 @@ class Shifted(dpa.losses.Loss):
         return g / np.sqrt(1.0 + g * g)
 
 
-class Hidden(Shifted):
-    def __init__(self, center):
-        self._hidden = super().__init__(center)
+class Bent(dpa.losses.Logistic):
+    def __init__(self, k):
+        self.k = k
 
 
-@pytest.mark.parametrize("kind", [Shifted, Hidden])
-def test_a_loss_of_ones_own_class_is_told_by_its_attributes(tmp_path, kind):
+TOLD = {
+    "compiled": lambda k: dpa.losses.compiled(Shifted(k)),
+    "own": Shifted,
+    "extends": Bent,
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", TOLD)
+def test_a_loss_of_ones_own_gets_no_noise_of_another(tmp_path, kind):
     def erm(center):
-        return dpa.ERM(np.ones((40, 1)), np.ones(40), kind(center), row_bound=dpa.RowBound(2, 1))
+        loss, row_bound = TOLD[kind](center), dpa.RowBound(2, 1)
+        return dpa.ERM(np.ones((40, 1)), np.ones(40), loss, row_bound=row_bound)
 
-    method = methods.GradientDescent(0.1, 3, mechanism="gaussian")
-    if kind is Hidden:
-        with pytest.raises(ValueError, match="rng must be None or 'os' with a checkpoint"):
-            stopped(erm(0.0), method, tmp_path / "a", rng=3)
-        assert not (tmp_path / "a").exists()
+    method, budget = methods.GradientDescent(0.1, 3, mechanism="gaussian"), dpa.Budget(1.0, 1e-5)
+    with pytest.raises(ValueError, match="rng must be None or 'os' with a checkpoint"):
+        stopped(erm(0.0), method, tmp_path / "a", rng=3)
+    assert not (tmp_path / "a").exists()
     stopped(erm(0.0), method, tmp_path / "a")
-    with pytest.raises(ValueError, match=r"another problem\.loss\.center"):
-        dpa.minimize(erm(9.0), method, dpa.Budget(1.0, 1e-5), resume=tmp_path / "a")
-    again = dpa.minimize(erm(0.0), method, dpa.Budget(1.0, 1e-5), resume=tmp_path / "a")
+    if kind != "compiled":
+        with pytest.raises(ValueError, match=r"another problem\.loss\.(k|center)"):
+            dpa.minimize(erm(9.0), method, budget, resume=tmp_path / "a")
+    again = dpa.minimize(erm(0.0), method, budget, resume=tmp_path / "a")
     assert again.status == "finished"
+
+
+HALF, TABLE = 0.5, np.ones(3)
+
+
+def test_what_a_function_does_is_told():
+    def base(t, scale=1.0, *, most=1):
+        return scale / t if t in {"a", "b"} else most
+
+    def other(t, scale=1.0, *, most=2):
+        return scale / t if t in {"a", "b"} else most
+
+    def enclosing(k):
+        return lambda t: k / t
+
+    assert files.described(base) != files.described(other)
+    assert files.described(enclosing(1.0)) == files.described(enclosing(1.0))
+    assert files.described(enclosing(1.0)) != files.described(enclosing(2.0))
+    told = lambda t: HALF / t + np.pi  # noqa: E731
+    untold = lambda t: TABLE[0] / t  # noqa: E731
+    assert files.tells_all(files.described(told)) and files.tells_all(files.described(base))
+    for value in (untold, Shifted(1.0), functools.partial(base, 2.0), enclosing(Shifted(1.0))):
+        assert not files.tells_all(files.described([value]))
+    long = (None,) * 200
+    assert files.described(long) == files.described(list(long)) != files.described((1,) * 200)
+
+
+def test_functions_are_told_alike_in_every_process():
+    code = (
+        "from dpanalysis.experiments.checkpoint import described\n"
+        "def f(t):\n    return 1.0 if t in {'a', 'b', 'c'} else 2.0\n"
+        "print(described(f))"
+    )
+    said = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in ("1", "2", "3")
+    }
+    assert len(said) == 1
 
 
 @pytest.mark.parametrize("how", ["finish", "raise", "interrupt"])

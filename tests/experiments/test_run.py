@@ -195,6 +195,12 @@ def test_replicates_before_an_interrupted_record_are_kept():
     with pytest.warns(RuntimeWarning, match="interrupted at iteration 0"):
         result = dpa.minimize(small_problem(), method, dpa.Budget(1.0), replicates=3, record=record)
     assert result.status == "interrupted" and result.made.tolist() == [1, 0]
+    calls.clear()
+    with pytest.warns(RuntimeWarning, match="interrupted at iteration 0"):
+        result = dpa.minimize(
+            small_problem(), method, dpa.Budget(1.0), replicates=3, record=("iterate", record)
+        )
+    assert result.history["iterate"].shape == (2, 2, 2) and result.status == "interrupted"
 
 
 class Median(dpa.Problem):

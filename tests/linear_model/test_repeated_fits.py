@@ -390,6 +390,9 @@ def test_models_whose_seed_is_forgotten_may_have_the_same_noise(tmp_path):
     models[0].set_params(random_state=None)
     for several in (again, models):
         assert any("the same noise" in line for line in privacy_of(several).not_counted)
+    rows = PrivateBounds(1.0, random_state=1).fit_transform(X)
+    shared = [LogisticRegression().fit(rows, Y > 0) for _ in range(2)]
+    assert not any("the same noise" in line for line in privacy_of(shared).not_counted)
     secret = [model(random_state=None).fit(X, Y > 0) for _ in range(2)]
     assert not any("the same noise" in line for line in privacy_of(secret).not_counted)
 

@@ -446,6 +446,9 @@ ENDS = {
     "builtin": lambda low, high: (round(low[0], 1), round(high[0])),
     "around": lambda low, high: np.around(np.concatenate([low, high]), 1),
     "stacked": lambda low, high: np.column_stack([low, high])[0],
+    "chosen": lambda low, high: np.where([True, False], low, high),
+    "listed": lambda low, high: [*low, *high],
+    "filled": lambda low, high: (np.insert([0.0], 1, low)[1], np.block([[high, high]])[0, 0]),
 }
 
 
@@ -457,6 +460,7 @@ def test_learned_ends_keep_their_cost_however_they_are_written(ends, where):
     if where == "bounds_":
         low, high = target.bounds_.low, target.bounds_.high
     found = ENDS[ends](low, high)
+    assert float(found[0]) == pytest.approx(float(low[0]), abs=0.05)
     ridge = Ridge(1.0, target_bounds=found, bounds=(0, 100), random_state=0)
     assert ridge.fit(X, X[:, 0]).privacy_.epsilon == pytest.approx(1.5)
     assert type(ridge.coef_) is np.ndarray and type(ridge.intercept_) is float

@@ -176,8 +176,11 @@ def test_threads_that_share_a_module_get_the_sums_of_their_own_iterates(kind):
     problem = dpa.problems.Module(layers if kind == "direct" else Scaled(layers), X, y)
     rule, iterates = clipping.Flat(1.0), random.normal(size=(4, 1, problem.d))
     expected = [problem.gradient_sum(w, None, rule) for w in iterates]
+    losses = [problem.line_losses(w[0], w[0])(0.0) for w in iterates]
 
     def ask(k):
+        along = problem.line_losses(iterates[k][0], iterates[k][0])
+        np.testing.assert_array_equal(along(0.0), losses[k])
         return [problem.gradient_sum(iterates[k], None, rule) for _ in range(10)]
 
     with ThreadPoolExecutor(4) as pool:

@@ -506,3 +506,12 @@ def test_solvers_are_imported_only_when_needed():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_spectrum_that_was_computed_is_rounded():
+    spectrum = [0.1 * (1.0 - 1e-14), 1.0 + 1e-14]
+    tuned = theory.tune_heavy_ball(0.1, 1.0, lambda T: 1e-3, 3, (1.0, None), eigenvalues=spectrum)
+    assert 0.0 < tuned.value < 1.0
+    for outside in (0.09, 1.01):
+        with pytest.raises(ValueError, match="eigenvalues must lie in"):
+            theory.tune_heavy_ball(0.1, 1.0, lambda T: 1e-3, 3, (1.0, None), eigenvalues=[outside])

@@ -128,7 +128,7 @@ def exact_verdict(
 
     Examples
     --------
-    >>> from dpanalysis.papers.mutants import MUTANTS
+    >>> from tests.twins import MUTANTS
     >>> mutant = MUTANTS[0]
     >>> exact_verdict(mutant.broken, mutant.dataset, mutant.neighbour, mutant.claim)
     ExactVerdict(refuted=True, epsilon=1.4142, claim=1.0, delta=0.0)
