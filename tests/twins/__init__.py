@@ -6,7 +6,7 @@ twin; :func:`detection_table` puts any auditor to this test.
 
 Examples
 --------
->>> from dpanalysis.papers import mutants
+>>> from tests import twins as mutants
 >>> len(mutants.MUTANTS)
 26
 >>> table = mutants.detection_table(mutants.exact_verdict, mutants.MUTANTS[:3])

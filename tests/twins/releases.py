@@ -57,7 +57,7 @@ class Mutant:
 
     Examples
     --------
-    >>> from dpanalysis.papers import mutants
+    >>> from tests import twins as mutants
     >>> mutant = mutants.MUTANTS[0]
     >>> mutant.name, mutant.claim, mutant.engines
     ('laplace by standard deviation', 1.0, ('exact', 'empirical'))
@@ -172,7 +172,7 @@ class Detection:
 
     Examples
     --------
-    >>> from dpanalysis.papers import mutants
+    >>> from tests import twins as mutants
     >>> verdict = ExactVerdict(refuted=False, epsilon=1.0, claim=1.0, delta=0.0)
     >>> print(Detection(mutants.MUTANTS[0], verdict, verdict))
     laplace by standard deviation: claims 1, NOT CAUGHT; twin accepted
