@@ -55,7 +55,7 @@ from contextvars import ContextVar
 from dataclasses import fields
 from inspect import isabstract
 from pathlib import Path
-from types import CodeType, FunctionType, ModuleType
+from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -185,9 +185,12 @@ def described(value: Any, depth: int = 0) -> Any:
         if array.dtype.hasobject:
             return [described(each, depth + 1) for each in array.ravel().tolist()]
         return f"{array.shape} {hashlib.sha256(array.tobytes()).hexdigest()}"
-    kind = value if hasattr(value, "__qualname__") else type(value)
-    about: dict[str, Any] = {"class": f"{kind.__module__}.{kind.__qualname__}"}
-    if isinstance(value, type):
+    if isinstance(value, np.ufunc):
+        return {"class": f"numpy.{value.__name__}"}
+    kind = type(value)
+    named = value if hasattr(value, "__qualname__") else kind
+    about: dict[str, Any] = {"class": f"{named.__module__}.{named.__qualname__}"}
+    if isinstance(value, type) or _is_of_a_library(value):
         return about
     if depth > _DEEPEST:
         return about | {_UNTOLD: True}
@@ -204,12 +207,18 @@ def described(value: Any, depth: int = 0) -> Any:
     return about | {name: described(each, depth + 1) for name, each in parts.items()}
 
 
+def _is_of_a_library(value: Any) -> bool:
+    """Whether a value is a function in compiled code that belongs to no object."""
+    own = getattr(value, "__self__", None)
+    return isinstance(value, BuiltinFunctionType) and (own is None or isinstance(own, ModuleType))
+
+
 def _code_of(function: FunctionType) -> dict[str, Any]:
     """Return a digest of what a function does, and the values that it takes from around it."""
     code, around = function.__code__, function.__globals__
-    used = {name: around[name] for name in code.co_names if name in around}
-    kinds = bool | int | float | str | FunctionType
-    rest = [each for each in used.values() if not isinstance(each, ModuleType | type)]
+    used = [around[name] for name in sorted(_names(code)) if name in around]
+    kinds = bool | int | float | str | FunctionType | BuiltinFunctionType | np.ufunc
+    rest = [each for each in used if not isinstance(each, ModuleType | type)]
     values = [each for each in rest if isinstance(each, kinds)]
     return {
         "code": hashlib.sha256(repr(_code_parts(code)).encode()).hexdigest(),
@@ -218,6 +227,12 @@ def _code_of(function: FunctionType) -> dict[str, Any]:
         "globals": values,
         **({_UNTOLD: True} if len(values) < len(rest) else {}),
     }
+
+
+def _names(code: CodeType) -> set[str]:
+    """Return the names that a function and those in it may take from around them."""
+    inside = [_names(each) for each in code.co_consts if isinstance(each, CodeType)]
+    return set(code.co_names).union(*inside)
 
 
 def _code_parts(code: CodeType) -> list[Any]:

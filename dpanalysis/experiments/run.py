@@ -96,7 +96,8 @@ def minimize(
         Go on from the last step in such a file, which is written on. All that was bought is in
         the ledger; an iteration whose batch was bought and lost does not move. The arguments must
         be those of the run. Noise and batches are drawn anew, with ``rng`` None or, if it was,
-        ``"os"``; with the same integer the run goes on bit for bit. The history begins there.
+        ``"os"``; with the same integer the run goes on bit for bit, which problems, losses, rules
+        and methods of your own classes do not allow. The history begins there.
     checkpoint_every : int
         Number of batches from one writing of the file to the next, which takes some milliseconds.
         A run that is killed loses so many at most; Ctrl-C or an exception loses the open one.

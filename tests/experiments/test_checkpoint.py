@@ -3,6 +3,7 @@
 import functools
 import itertools
 import json
+import math
 import os
 import shutil
 import signal
@@ -823,6 +824,12 @@ def test_what_a_function_does_is_told():
     assert files.tells_all(files.described(told)) and files.tells_all(files.described(base))
     for value in (untold, Shifted(1.0), functools.partial(base, 2.0), enclosing(Shifted(1.0))):
         assert not files.tells_all(files.described([value]))
+    for library in (math.sqrt, np.exp, min):
+        assert files.tells_all(files.described(library))
+    assert files.described(math.sqrt) != files.described(math.exp)
+    assert not files.tells_all(files.described([[].append, Shifted(1.0).value]))
+    within = lambda t: [HALF for _ in range(t)] + [max(x, TABLE[0]) for x in range(t)]  # noqa: E731
+    assert not files.tells_all(files.described(within))  # of a function in a function, too
     long = (None,) * 200
     assert files.described(long) == files.described(list(long)) != files.described((1,) * 200)
 
