@@ -70,12 +70,15 @@ class Replayer:
         def call(random: Any) -> Any:
             return self.function(data, random, *([1] if self.vectorized else []))
 
+        start = time.monotonic()
         with np.errstate(all="ignore"), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             try:
                 output = play(tape, call)
             except Exception as error:
                 output, self.error = Raised(type(error).__name__), error
+        if not extreme:
+            self.seconds = max(_SHORT, time.monotonic() - start)  # of the last usual run
         if fingerprint(data) != self.before[side]:
             raise ValueError(CHANGED)
         numbers: list[np.ndarray] = []
@@ -125,9 +128,6 @@ class Replayer:
         self.constant = frozenset[Any]().union(*map(constant_seeds, runs))
         self.usual = max(run.tape.calls for side in runs for run in side)
         self.size = max(_size(run) for side in runs for run in side)
-        start = time.monotonic()
-        self.run(0, 0)
-        self.seconds = max(_SHORT, time.monotonic() - start)
         self.most = _OFTEN * self.usual + _SOME
 
 

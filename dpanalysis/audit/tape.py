@@ -15,6 +15,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -57,7 +58,7 @@ COINS = frozenset(
 )
 SET, COPIED, OUTSIDE = "set", "copied", "outside"
 _HASHED = 16  # bytes of the shortest key
-_files: dict[str, list[str]] = {}  # the paths of the files of one name, in the order of their calls
+_names: Counter[str] = Counter()  # how many files of a name have drawn
 _REFUSED = 8  # calls after the time: what catches everything and tries again would never end
 
 
@@ -127,12 +128,7 @@ class Tape:
 
     def stream(self, key: tuple[str, int, str, int]) -> np.random.Generator:
         """Return the generator of one call, the same under every tape of this seed."""
-        path = Path(key[0])
-        known = _files.setdefault(path.name, [])
-        if key[0] not in known:
-            known.append(key[0])
-        file = (path.name, known.index(key[0]) or "")  # the folders are not those of a machine
-        name = zlib.crc32(repr((*filter(None, file), *key[1:])).encode())
+        name = zlib.crc32(repr((*_file(key[0]), *key[1:])).encode())
         return _Generator(np.random.PCG64(np.random.SeedSequence([self.seed, name])))
 
     @contextlib.contextmanager
@@ -155,12 +151,12 @@ class Tape:
         if self.calls > self.most:
             self.missed.add(key[:3])
             return None
-        if not keyed and state is None:
-            return None
         if keyed:
             far = self.stream((*key[:2], f"far {key[2]}", key[3]))
+        elif state is None:
+            return None
         else:
-            seed = np.random.SeedSequence([self.seed, zlib.crc32(pickle.dumps(state()))])  # type: ignore[misc]
+            seed = np.random.SeedSequence([self.seed, zlib.crc32(pickle.dumps(state()))])
             far = _Generator(np.random.PCG64(seed))
         if self.side is None or self.calls > self.usual:
             return far
@@ -253,6 +249,14 @@ class Tape:
             value[...] = result
             return value
         return type(value)(result)
+
+
+@cache
+def _file(path: str) -> tuple[Any, ...]:
+    """Return the name of a file, numbered where others have it: folders differ by machine."""
+    name = Path(path).name
+    _names[name] += 1
+    return (name,) if _names[name] == 1 else (name, _names[name])
 
 
 class OutOfTime(BaseException):
