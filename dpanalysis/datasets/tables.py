@@ -20,7 +20,7 @@ import numpy as np
 import scipy.sparse
 
 from .._validation import check_number
-from .files import is_finite, parse_numbers, read_bytes
+from .files import is_finite, read_bytes
 
 #: Domain of a CSV column: a public range ``(low, high)`` or a public list of categories.
 Domain: TypeAlias = tuple[float, float] | Sequence[str]
@@ -319,20 +319,15 @@ class _NumericTable(_Table):
             header, _, content = content.partition(b"\n")
             header = header.rstrip(b"\r")
             names = different_names(path, _decoded(path, header).split(delimiter))
-        text = np.frombuffer(content, dtype=np.uint8)
-        ends = np.flatnonzero(text == ord("\n"))
-        if text.size and text[-1] != ord("\n"):
-            ends = np.append(ends, text.size)
-        commas = np.searchsorted(np.flatnonzero(text == ord(delimiter)), ends)
-        fields = np.diff(commas, prepend=0) + 1
-        spaced = content.replace(delimiter.encode(), b" ")
-        flat = parse_numbers(spaced)
-        size = fields.size * len(names)
-        if size == 0 or (fields != len(names)).any() or len(spaced.split()) != size:
+        if not content.strip():
             return None
-        if flat is None or flat.size != size or not np.isfinite(flat).all():
+        try:
+            table = np.loadtxt(io.BytesIO(content), delimiter=delimiter, comments=None, ndmin=2)
+        except ValueError:
             return None
-        return cls(path, list(names), flat.reshape(-1, len(names)))
+        if table.shape[1] != len(names) or not np.isfinite(table).all():
+            return None
+        return cls(path, list(names), table)
 
     def numbers(self, column: int, missing: Sequence[str] = (), hint: str = "") -> np.ndarray:
         """Return a column, which has no missing values."""
