@@ -52,7 +52,9 @@ import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
+from decimal import Decimal
+from fractions import Fraction
 from inspect import isabstract
 from pathlib import Path
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
@@ -335,7 +337,7 @@ class Checkpoint:
         self.made, self._bought = about["made"], about["bought"]
         self.w = arrays["w"]
         self.state, self.output = _below("state.", arrays), _below("output.", arrays)
-        runs = [(_decoded(event), count) for event, count in about["events"]]
+        runs = [(decoded(event, _CLASSES), count) for event, count in about["events"]]
         if self._seeded:  # its batches after the last step are bought again, with the same noise
             runs = _first(runs, self._bought)
             self._oracle.streams = about["streams"]
@@ -415,7 +417,7 @@ class Checkpoint:
     def _events(self, ahead: Sequence[tuple[Event, int]]) -> str:
         """Return the ledger and what is ahead as JSON; the ledger's last run may still grow."""
         runs = self._oracle.ledger.runs[len(self._texts) :]
-        texts = [json.dumps([_encoded(event), count]) for event, count in (*runs, *ahead)]
+        texts = [json.dumps([encoded(event, _CLASSES), count]) for event, count in (*runs, *ahead)]
         self._texts += texts[: max(0, len(runs) - 1)]
         return f"[{', '.join([*self._texts, *texts[max(0, len(runs) - 1) :]])}]"
 
@@ -493,27 +495,34 @@ def _first(runs: Sequence[tuple[Event, int]], most: int) -> list[tuple[Event, in
     return kept
 
 
-def _encoded(value: Any) -> Any:
-    """Return an event, with what it is made of, for JSON."""
-    if isinstance(value, tuple | list):
-        return [_encoded(each) for each in value]
+def encoded(value: Any, classes: Mapping[str, Any]) -> Any:
+    """Return plain values, and objects of ``classes`` with what they are made of, for JSON."""
+    if isinstance(value, np.generic | Decimal | Fraction):
+        value = value.item() if isinstance(value, np.generic) else float(value)
     kind = type(value)
-    if _CLASSES.get(kind.__name__) is kind:
-        parts = {each.name: _encoded(getattr(value, each.name)) for each in fields(value)}
+    if classes.get(kind.__name__) is kind:
+        names = getattr(value, "_fields", ())
+        if is_dataclass(value):
+            names = [each.name for each in fields(value) if each.init]
+        parts = {name: encoded(getattr(value, name), classes) for name in names}
         return {"class": kind.__name__, **parts}
+    if isinstance(value, tuple | list):
+        return [encoded(each, classes) for each in value]
     if value is None or isinstance(value, bool | int | float | str):
         return value
-    raise TypeError(f"a checkpoint has events of dpanalysis.privacy.events, got {value!r}")
+    raise TypeError(
+        f"a file has objects of dpanalysis alone, since it holds no code, got {value!r}"
+    )
 
 
-def _decoded(value: Any) -> Any:
-    """Return what :func:`_encoded` made of an event."""
+def decoded(value: Any, classes: Mapping[str, Any]) -> Any:
+    """Return what :func:`encoded` described; nothing else than ``classes`` is made from a file."""
     if isinstance(value, list):
-        return tuple(_decoded(each) for each in value)
+        return tuple(decoded(each, classes) for each in value)
     if not isinstance(value, dict):
         return value
-    parts = {name: _decoded(each) for name, each in value.items() if name != "class"}
-    return _CLASSES[value["class"]](**parts)
+    parts = {name: decoded(each, classes) for name, each in value.items() if name != "class"}
+    return classes[value["class"]](**parts)
 
 
 def _check_same(path: Path, then: Any, now: Any) -> None:

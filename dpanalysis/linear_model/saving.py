@@ -6,9 +6,7 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import fields, is_dataclass
-from decimal import Decimal
-from fractions import Fraction
+from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any, TextIO, get_args
 
@@ -17,6 +15,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from .. import clipping, methods
+from ..experiments.checkpoint import decoded, encoded
 from ..methods.base import Method
 from ..preprocessing.encoder import PublicEncoder
 from ..privacy.accounting.sampling import EpochSampling, Sampling
@@ -32,11 +31,7 @@ _KINDS: dict[str, type[PrivateLinearModel]] = {
     kind.__name__: kind
     for kind in (LinearRegression, LinearSVC, LogisticRegression, PrivateClassifier, Ridge)
 }
-
-
-def _is_method(kind: Any) -> bool:
-    return isinstance(kind, type) and issubclass(kind, Method)
-
+_METHODS = [each for each in vars(methods).values() if isinstance(each, type)]
 
 #: What a file may name as a loss, a method or a part of one: all fields of these are plain values.
 _STORABLE: dict[str, type] = {
@@ -45,39 +40,20 @@ _STORABLE: dict[str, type] = {
         *OUR_LOSSES,
         *(clipping.Automatic, clipping.Flat, clipping.PerSampleAdaptive, clipping.Value),
         *(*get_args(Sampling), *get_args(EpochSampling), Shares),
-        *(each for each in vars(methods).values() if is_dataclass(each) and _is_method(each)),
+        *(each for each in _METHODS if is_dataclass(each) and issubclass(each, Method)),
     )
 }
 
 
 def _plain(name: str, value: Any) -> Any:
-    """Return a loss, a method or a field of one as JSON values, or raise naming the parameter."""
-    if isinstance(value, (np.generic, Decimal, Fraction)):
-        value = value.item() if isinstance(value, np.generic) else float(value)
-    if value is None or isinstance(value, (str, bool, int, float)):
-        return value
-    if type(value) is tuple:
-        return [_plain(name, each) for each in value]
-    if type(value) not in _STORABLE.values():
+    """Return a loss, a method or a number as JSON values, or raise naming the parameter."""
+    try:
+        return encoded(value, _STORABLE)
+    except TypeError:
         raise TypeError(
             f"{name} must be of classes of dpanalysis alone to be saved, since a file holds no "
             f"code, got {value!r}; coef_ and intercept_ are all that predictions need"
-        )
-    kept = [each.name for each in fields(value) if each.init] if is_dataclass(value) else []
-    if isinstance(value, Shares):
-        kept = list(value._fields)
-    return {
-        "class": type(value).__name__,
-        **{each: _plain(name, getattr(value, each)) for each in kept},
-    }
-
-
-def _from_plain(value: Any) -> Any:
-    """Return what :func:`_plain` described."""
-    if isinstance(value, dict):
-        values = {name: _from_plain(each) for name, each in value.items() if name != "class"}
-        return _STORABLE[value["class"]](**values)
-    return tuple(map(_from_plain, value)) if isinstance(value, list) else value
+        ) from None
 
 
 def save(model: Any, path: str | os.PathLike[str]) -> None:
@@ -182,7 +158,9 @@ def load(path: str | os.PathLike[str]) -> Any:
         content = json.loads(Path(path).read_text(encoding="utf-8"))
         if content["format"] != _FORMAT or content["version"] != _VERSION:
             raise ValueError(f"format {content['format']!r}, version {content['version']!r}")
-        parameters = {name: _from_plain(each) for name, each in content["parameters"].items()}
+        parameters = {
+            name: decoded(each, _STORABLE) for name, each in content["parameters"].items()
+        }
         if "class_weight" in parameters:
             parameters["class_weight"] = dict(parameters["class_weight"])
         model = _KINDS[content["kind"]](**parameters)

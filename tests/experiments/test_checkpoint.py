@@ -355,9 +355,10 @@ def test_a_file_has_what_is_released_and_nothing_else(tmp_path):
                 *("about", "events", "w", "state", "output")
             }
             about = json.loads(stored["about"].tobytes())
-            assert [files._decoded(each) for each in json.loads(stored["events"].tobytes())] == [
-                tuple(each) for each in result.ledger.runs
-            ]
+            assert [
+                files.decoded(each, files._CLASSES)
+                for each in json.loads(stored["events"].tobytes())
+            ] == [tuple(each) for each in result.ledger.runs]
         assert about["streams"] is None
         assert set(about) == {"format", "settings", "made", "bought", "noise", "streams"}
 
@@ -679,7 +680,9 @@ def test_events_are_read_as_they_were_written(data):
     inner = data.draw(st.sampled_from([dpa.Full(), dpa.Poisson(0.3), dpa.WithoutReplacement(3)]))
     epoch = events.Epoch(dpa.RandomAllocation(5, 2), [events.Gaussian(1.0, 2.0)])
     for event in (one, events.Sampled(inner, [one, one], 9), events.Repeated(one, 3), epoch):
-        again = files._decoded(json.loads(json.dumps(files._encoded(event))))
+        again = files.decoded(
+            json.loads(json.dumps(files.encoded(event, files._CLASSES))), files._CLASSES
+        )
         assert again == event and type(again) is type(event)
 
 
@@ -705,8 +708,8 @@ def test_events_of_others_are_refused():
     class Mine(events.Pure):
         pass
 
-    with pytest.raises(TypeError, match=r"events of dpanalysis\.privacy\.events, got .*Mine"):
-        files._encoded(events.Repeated(Mine(1.0), 2))
+    with pytest.raises(TypeError, match=r"objects of dpanalysis alone, .*, got .*Mine"):
+        files.encoded(events.Repeated(Mine(1.0), 2), files._CLASSES)
     assert unrolled(events.Repeated(Mine(1.0), 2))[1] == 2
 
 
