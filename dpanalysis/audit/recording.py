@@ -60,7 +60,6 @@ from .replay import (
     is_rounded,
     off_grid,
     same,
-    scale_of,
     slack,
     spread,
 )
@@ -491,7 +490,7 @@ class _Judge:
         """Return the draws whose scale depends on the data and on no noise."""
         found = {}
         for key in self._common():
-            pair = self._differs(lambda run, key=key: scale_of(run, key))  # type: ignore[misc]
+            pair = self._differs(lambda run, key=key: getattr(run.noise.get(key), "scale", None))  # type: ignore[misc]
             if pair is not None:
                 shown = [f"{float(np.max(scale)):.6g}" for scale in pair]
                 found[key] = (
