@@ -219,10 +219,6 @@ def record(
         No run begins later than that, and one that draws later ends, but for the first four on each
         input; what was left out is in ``not_followed``.
 
-    Returns
-    -------
-    Recording
-
     Notes
     -----
     Generators that the mechanism makes and keeps are seeded by the operating system after each run.

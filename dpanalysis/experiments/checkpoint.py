@@ -333,7 +333,11 @@ class Checkpoint:
         self._oracle.write_ahead(self._purchase)
 
     def _take(self, about: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
-        _check_same(self._path, about["settings"], self._settings)
+        if other := _differences("", about["settings"], json.loads(json.dumps(self._settings))):
+            raise ValueError(
+                f"resume: {self._path} is of a run with another {', '.join(other)}; a run goes on "
+                "with the arguments that it began with, or another one begins"
+            )
         self.made, self._bought = about["made"], about["bought"]
         self.w = arrays["w"]
         self.state, self.output = _below("state.", arrays), _below("output.", arrays)
@@ -525,18 +529,8 @@ def decoded(value: Any, classes: Mapping[str, Any]) -> Any:
     return classes[value["class"]](**parts)
 
 
-def _check_same(path: Path, then: Any, now: Any) -> None:
-    """Raise ValueError, naming them, where arguments are other than those of the file's run."""
-    other = _differences("", then, json.loads(json.dumps(now)))
-    if other:
-        raise ValueError(
-            f"resume: {path} is of a run with another {', '.join(other)}; a run goes on with the "
-            "arguments that it began with, or another one begins"
-        )
-
-
 def _differences(name: str, then: Any, now: Any) -> list[str]:
-    """Return the names of what differs."""
+    """Return the names of the arguments that differ."""
     if not (isinstance(then, dict) and isinstance(now, dict) and then.keys() == now.keys()):
         return [] if repr(then) == repr(now) else [name]
     inner = {key: f"{name}.{key}" if name else key for key in now}

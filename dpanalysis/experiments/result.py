@@ -263,10 +263,6 @@ class Result:
         ax : Axes, optional
             One of a new figure by default, in the style of :mod:`dpanalysis.plotting`.
 
-        Returns
-        -------
-        Axes
-
         Raises
         ------
         ValueError

@@ -132,10 +132,6 @@ class Ledger:
         delta : float, default=1e-5
             At which epsilon is drawn, in [0, 1).
 
-        Returns
-        -------
-        Axes
-
         Raises
         ------
         ValueError

@@ -125,10 +125,6 @@ def allocation_certificate(
         Weight of the squared error along each eigenvector. By default half the eigenvalues: the gap
         of the objective.
 
-    Returns
-    -------
-    NoiseAllocation
-
     Raises
     ------
     TypeError

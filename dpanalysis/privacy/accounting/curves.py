@@ -185,10 +185,6 @@ class PrivacyCurve:
             The point that is marked is where the curve touches the line of this delta and its
             epsilon.
 
-        Returns
-        -------
-        Axes
-
         Examples
         --------
         >>> ax = PrivacyCurve(mu=1.0).plot(delta=1e-3)

@@ -425,10 +425,6 @@ def bins_lower_epsilon(
         In (0, 1).
     epochs : int, default=1
 
-    Returns
-    -------
-    float
-
     Examples
     --------
     >>> round(bins_lower_epsilon(1.0, 100, 1e-5), 3)
@@ -478,10 +474,6 @@ def shuffle_lower_epsilon(
     delta : float
         In (0, 1).
     epochs : int, default=1
-
-    Returns
-    -------
-    float
 
     References
     ----------
