@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import dpanalysis as dpa
 from dpanalysis.experiments.records import Table
 
-from ._kuru import ALGORITHMS, Experiment
+from ._kuru import ALGORITHMS, PUBLISHED_HORIZONS, Experiment
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -29,7 +29,14 @@ def experiment() -> Experiment:
         except FileNotFoundError:
             pass
     small = "With n = 569 the noise of epsilon = 1 drowns the problem, which is the honest answer."
-    return Experiment(data=name, batch=1.0, start=0.0, note="" if name == "a9a" else small)
+    return Experiment(
+        data=name,
+        batch=1.0,
+        start=0.0,
+        step_constants=(0.01, 0.1, 1.0),
+        tried=(10, 20, 50, *PUBLISHED_HORIZONS),
+        note="" if name == "a9a" else small,
+    )
 
 
 def settings(scale: str) -> dict[str, Any]:
