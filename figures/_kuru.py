@@ -424,7 +424,8 @@ class Experiment:
             if summary["c"][row] == c
             or (algorithm not in OPTIMAL and tried[row] in (tried.min(), tried.max()))
         ]
-        words = {1: "end below", 0: "differ by chance from", -1: "end above"}
+        chance = "end, beyond chance, neither all below nor all above"
+        words = {1: "end below", 0: chance, -1: "end above"}
         text = (
             "The paper claims nothing on real data. At the best c and T of this grid heavy ball "
             f"and Nesterov's method {words[faster]} gradient descent, and the optimal divisions "
