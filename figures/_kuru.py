@@ -172,7 +172,7 @@ class Experiment:
     """One figure of the grid: algorithms x step-size constants x numbers of iterations.
 
     ``batch`` is the fraction m/n and ``note`` ends the caption. The quick scale keeps the size
-    of the data, which sets the noise, and has fewer runs and fewer numbers of iterations.
+    of the data, which sets the noise, and has fewer runs, one step size and one T.
     """
 
     data: str
@@ -186,6 +186,10 @@ class Experiment:
     def horizons(self, scale: str) -> tuple[int, ...]:
         """Return the numbers of iterations T."""
         return (100,) if scale == "quick" else self.tried
+
+    def constants(self, scale: str) -> tuple[float, ...]:
+        """Return the step-size constants c."""
+        return self.step_constants[-1:] if scale == "quick" else self.step_constants
 
     def replicates(self, scale: str) -> int:
         """Return the number of independent runs."""
@@ -205,7 +209,7 @@ class Experiment:
             "epsilon": None if self.published_noise else EPSILON,
             "relation": "replace_one",
             "start": self.start,
-            "step_size_times_L": list(self.step_constants),
+            "step_size_times_L": list(self.constants(scale)),
             "iterations": list(self.horizons(scale)),
             "replicates": self.replicates(scale),
             "initial_gap_guess": self.initial_gap,
@@ -240,7 +244,7 @@ class Experiment:
                 "published_noise": self.published_noise,
             }
             for iterations in reversed(self.horizons(scale))  # the long ones first
-            for c in self.step_constants
+            for c in self.constants(scale)
             for algorithm in ALGORITHMS
         ]
 
@@ -313,12 +317,11 @@ class Experiment:
 
         Each panel has its own horizontal axis: the -opt variants end long before T.
         """
+        constants = sorted(set(tables["summary"]["c"].tolist()))
         figure, axes = plotting.panels(
-            2 * len(self.step_constants), 3, width=plotting.PAGE / 3, height=1.6, sharey=True
+            2 * len(constants), 3, width=plotting.PAGE / 3, height=1.6, sharey=True
         )
-        for rows, c in zip(
-            np.split(axes, len(self.step_constants)), self.step_constants, strict=True
-        ):
+        for rows, c in zip(np.split(axes, len(constants)), constants, strict=True):
             finals = FINALS[self.published_batch, c] if self.is_published else {}
             for ax, algorithm in zip(rows.flat, ALGORITHMS, strict=True):
                 _draw_panel(ax, tables, algorithm, c, finals.get(algorithm, ()))
@@ -510,7 +513,9 @@ class Experiment:
             (runs, most), (all_runs, longest) = (
                 (self.replicates(each), max(self.horizons(each))) for each in ("quick", "paper")
             )
-            remarks.append(f"{runs} runs and T up to {most} (the paper: {all_runs} and {longest})")
+            remarks.append(
+                f"{runs} runs, one c, T = {most} (the paper: {all_runs}, T up to {longest})"
+            )
         return f"Differences from the paper: {'; '.join(remarks)}. {self.note}".strip()
 
     def caption(self, tables: dict[str, Table], scale: str) -> str:
