@@ -34,12 +34,12 @@ run can see the other: both take the remaining steps, and the ledger of each lis
 **Changed arguments.** A file identifies the problem by its class, its loss and penalty and its
 public facts; and it records method, plan, budget, accountant, start and replicates. Functions are
 identified by their code and the values that they capture, objects of a user's class by their
-attributes, PyTorch modules by their layers. The behaviour of such an object is not recorded, nor
-that of a module with layers of unknown types: a run with one has no checkpoint if ``rng`` is an
-integer, since with another object in its place the same noise would be released once more. A file
-does not identify the records: a digest would confirm a guess of them. The guarantee does not need
-it, since an event bounds the effect of one record on an answer, whatever the others are; if the
-records were changed in between, the guarantee is for a record that is in either set, or in both.
+attributes, PyTorch modules by their layers. What such an object does is not recorded, nor what a
+module with layers of unknown types does: a run with one has no checkpoint if ``rng`` is an integer,
+since with another object in its place the same noise would be released once more. A file does not
+identify the records: a digest would confirm a guess of them. The guarantee does not need it, since
+an event bounds the effect of one record on an answer, whatever the others are; if the records were
+changed in between, the guarantee is for a record that is in either set, or in both.
 """
 
 from __future__ import annotations
@@ -286,7 +286,7 @@ class Checkpoint:
         self._held: int | None = None
         self._texts: list[str] = []  # JSON of the runs of equal events that cannot grow any more
         self._charged_since_step = False
-        self._bought = 0  # events charged until the last step
+        self._charged = 0  # events charged until the last step
         self._on_disk = 0  # events that the file lists
         self.unwritten: OSError | None = None  # why the file lacks the last step
         self.made = 0  # steps
@@ -332,14 +332,14 @@ class Checkpoint:
 
     def _restore(self, about: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
         _check_same(self._path, about["settings"], self._settings)
-        self.made, self._bought = about["made"], about["bought"]
+        self.made, self._charged = about["made"], about["bought"]
         self.w = arrays["w"]
         self.state, self.output = _with_prefix("state.", arrays), _with_prefix("output.", arrays)
         runs = [(_decoded(event), count) for event, count in about["events"]]
         if self._seeded:  # batches after the last step are charged again, with the same noise
-            runs = _first(runs, self._bought)
+            runs = _first(runs, self._charged)
             self._oracle.streams = about["streams"]
-        self.lost = sum(count for _, count in runs) - self._bought
+        self.lost = sum(count for _, count in runs) - self._charged
         try:
             self._oracle.charge_again(runs, about["noise"])
         except (PrivacyBudgetExceeded, IncompatibleAccounting) as error:
@@ -356,7 +356,7 @@ class Checkpoint:
         if self.lost and not charged:
             return
         self.made, self.w, self.state, self.output = made, w, state, output
-        self._bought, self.lost = len(self._oracle.ledger), 0
+        self._charged, self.lost = len(self._oracle.ledger), 0
         epoch_left = self._seeded and self._oracle.is_busy
         if not charged and not epoch_left and made % self._every == 0:
             self._write()
@@ -391,7 +391,7 @@ class Checkpoint:
             "format": _FORMAT,
             "settings": self._settings,
             "made": self.made,
-            "bought": self._bought,
+            "bought": self._charged,
             "noise": self._oracle.ledger.noise,
             "streams": self._oracle.streams if self._seeded else None,
         }

@@ -426,8 +426,8 @@ class Recursion(Method):
         """Yield the iterates after ``step``; lost iterations leave them unchanged."""
         state = replace(self.init(step.w, plan), iteration=made, **step.state)
         epoch = self.sampling.batches if isinstance(self.sampling, EpochSampling) else 1
-        bought = min((-(-made // epoch) + lost) * epoch, plan.iterations)
-        while state.iteration < bought:
+        charged = min((-(-made // epoch) + lost) * epoch, plan.iterations)
+        while state.iteration < charged:
             state = replace(state, previous=state.w, iteration=state.iteration + 1)
             yield _released(state)
         if isinstance(self.sampling, EpochSampling):

@@ -165,7 +165,7 @@ class Ledger:
     def costs(self, counts: np.ndarray, delta: float) -> tuple[np.ndarray, np.ndarray]:
         """Return indices of some sorted ``counts``, and epsilon of so many first events."""
         chosen = np.linspace(0, len(counts) - 1, min(len(counts), _PLOTTED)).round().astype(int)
-        cost = {0: 0.0}  # of no event
+        cost = {0: 0.0}  # no events
         for count in dict.fromkeys(counts[chosen].tolist()):
             if count:
                 cost[count] = epsilon(self.first(count), delta, self.relation)

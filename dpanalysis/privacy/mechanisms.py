@@ -120,7 +120,7 @@ def nearly(random: Random, law: str, scale: float, d: int) -> tuple[Any, float]:
     """Return noise in doubles, for further computation, and its L2 distance from exact noise.
 
     The distance is 0 for a seeded generator. The operating system's entropy gives exact noise,
-    which no double equals; the caller must account for what the difference reveals in a release.
+    which no double equals; the caller must mask what the difference reveals in a release.
 
     Parameters
     ----------

@@ -193,7 +193,7 @@ class LastNoisyIterate(Query):
         return self.step_size * bound * self._crowding(facts)
 
     def _rounding(self, facts: PublicFacts, contraction: float, mu: float) -> float:
-        """Return the distance of the computed last iterate from the exact one; see Notes."""
+        """Bound the distance of the computed last iterate from the exact one; see Notes."""
         for size, name in ((self._sensitivity(facts), "a sensitivity"), (self.std, "std")):
             facts.check_magnitude(self.step_size, size, what=f"step_size times {name}")
         steps = _sum_of_powers(contraction, self.iterations)
