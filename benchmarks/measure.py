@@ -248,7 +248,7 @@ def forget_epsilons() -> None:
     """Let nothing be kept of earlier accounting: what is measured is the work, not the memory."""
     from dpanalysis.privacy.accounting import accountant
 
-    accountant._kept_epsilon.cache_clear()
+    accountant._cached_epsilon.cache_clear()
 
 
 def thread_counts() -> list[int]:

@@ -39,8 +39,8 @@ def _parser() -> argparse.ArgumentParser:
         "index.html that shows them all. `python -m figures verify --help`, `again --help` and "
         "`report --help`: stored results, and the pages written from them.",
         epilog="Finished cells of long experiments are kept under DIR/NAME/cells, and tables "
-        "and pictures as long as settings and code do not change: an interrupted run goes on "
-        "where it stopped. Real data are looked for in $DPANALYSIS_DATA. Exit codes: 0 all made, "
+        "and pictures as long as settings and code do not change: an interrupted run resumes "
+        "where it stopped. Real data are read from $DPANALYSIS_DATA. Exit codes: 0 all made, "
         "1 some failed, 2 bad arguments, 75 stopped by --stop-after, 130 by Ctrl-C. "
         "Example: python -m figures kuru_fig1 kuru_fig2 --scale paper --jobs 4",
     )
@@ -56,7 +56,7 @@ def _parser() -> argparse.ArgumentParser:
         type=_jobs,
         default=-1,
         metavar="N",
-        help="cells at once; -1, the default, for one a core; results do not depend on it",
+        help="cells at once; -1, the default: one per core; results do not depend on it",
     )
     parser.add_argument(
         "--backend",
@@ -77,23 +77,23 @@ def _parser() -> argparse.ArgumentParser:
         type=_seconds,
         metavar="S",
         help="begin no cell after S seconds, finish those at work, and exit with 75: the same "
-        "command goes on",
+        "command resumes",
     )
     parser.add_argument(
         "--store",
         action="store_true",
         help="put the tables into the ledger, figures/results (paper scale only); the commit is "
         "git's, or $GIT_COMMIT, and must be clean; cells of single numbers that the ledger has are "
-        "taken from there, and what is finished when --stop-after is over is put there",
+        "reused, and those finished when --stop-after ends the run are added to it",
     )
     parser.add_argument(
-        "--fresh", action="store_true", help="forget the kept cells of these figures first"
+        "--fresh", action="store_true", help="delete the kept cells of these figures first"
     )
     parser.add_argument(
         "--device",
         metavar="D",
-        help="where networks of PyTorch are trained: cpu (default), cuda; a cell that is kept "
-        "stays as it is",
+        help="where PyTorch networks are trained: cpu (default), cuda; kept cells are not trained "
+        "again",
     )
     parser.add_argument("--quiet", action="store_true", help="no progress bars")
     parser.add_argument("--list", action="store_true", help="list the figures and stop")
@@ -281,12 +281,12 @@ def _again(argv: Sequence[str]) -> int:
 
     parser = argparse.ArgumentParser(
         prog="python -m figures again",
-        description="Compute again, at paper scale, the stored results of which it is not known "
-        "what made them (figures/results/waiting.json), those stored earliest first. Finished "
-        "cells are kept under DIR/NAME/cells: the same command goes on. Where all cells of a "
-        "figure are there, its tables are stored, and it is taken off the list; tables are made of "
-        "all cells, of which the ledger has digests, so that those of a known maker are computed "
-        "too where they are not kept, and compared. Exit codes as of `python -m figures`.",
+        description="Recompute, at paper scale, the stored results of unknown origin "
+        "(figures/results/waiting.json), those stored earliest first. Finished cells are kept "
+        "under DIR/NAME/cells: the same command resumes. Once all cells of a figure are there, its "
+        "tables are stored, and it is taken off the list. Tables need all cells, of which the "
+        "ledger has digests, so cells of known origin are computed, too, where they are not kept, "
+        "and compared. Exit codes as of `python -m figures`.",
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help="figures (default: all that wait)")
     parser.add_argument("--list", action="store_true", help="list what waits, and stop")
@@ -362,10 +362,10 @@ def _verify(argv: Sequence[str]) -> int:
 
     parser = argparse.ArgumentParser(
         prog="python -m figures verify",
-        description="Compute random cells of the stored results again, and compare: to the last "
+        description="Recompute random cells of the stored results, and compare: to the last "
         f"bit on the same versions and processor, to {TOLERANCE:g} (relative) elsewhere, or to "
-        "what a figure says whose cells let rounding grow. Refuses results of which it is not "
-        "known what made them, but for those that wait to be computed again. Exit codes: 0 they "
+        "the tolerance that a figure states if its cells let rounding grow. Refuses results of "
+        "unknown origin, except those that wait to be recomputed. Exit codes: 0 they "
         "agree, 1 something differs, 2 bad arguments.",
     )
     parser.add_argument("names", nargs="*", metavar="NAME", help="figures (default: all stored)")

@@ -159,7 +159,7 @@ def draw(tables: dict[str, Table]) -> Figure:
                     ax.fill_between(
                         mine["epoch"], low, high, color=colors[k], alpha=0.15, linewidth=0
                     )
-            ax.set_title(f"{runs.MODELS[model]}: {label}", loc="right")
+            ax.set_title(f"{runs.MODELS[model]}: {label}", x=0.0, ha="left")
             ax.set_ylabel(AXES[name])
             if name != "clipping_frequency":
                 ax.set_ylim(*_late(curves, model, name))

@@ -224,7 +224,7 @@ def draw(tables: dict[str, Table]) -> Figure:
                 spread = runs.error_bars(mine, name)
                 ax.errorbar(mine["epoch"], mine[name], spread, linestyle=dashes, **look)
         ax.set(xlabel="epoch", ylabel=AXES[name])
-        ax.set_title(label, loc="right")
+        ax.set_title(label, x=0.0, ha="left")
     plotting.shared_legend(figure, axes, columns=4)
     _draw_seconds(axes[1, 1], tables["seconds"])
     return figure

@@ -144,11 +144,12 @@ def caption(tables: dict[str, Table], scale: str) -> str:
         )
     gap = np.abs(1.0 - tables["errors"]["proved"] / tables["errors"]["optimal"]).max()
     gains = _gain(tables["linear_models"])
+    same = f"to {gap:.0e}" if gap else "in all digits stored"
     return f"""
 Error of the last iterate by Gaussian noise on full batches of a quadratic, at equal privacy, over
 the error that no unbiased release can beat (Hammersley, Chapman, Robbins); 20 eigenvalues from .01
 to 1, step size 1/L. {"; ".join(facts)}. The dots are the dual's bound on all Gaussian noise,
-however correlated over the iterations: it is that of the optimal allocation to {gap:.0e} (claim
+however correlated over the iterations: it is that of the optimal allocation {same} (claim
 001-35). Below the floor there is bias: a short run has not left its start. Right: where the
 gradients of two neighbours can differ along one direction alone, as in linear models, how much less
 error the best correlated noise has, searched for by a semidefinite program over all sequences of

@@ -140,7 +140,7 @@ def draw(tables: dict[str, Table]) -> Figure:
         elif name not in ("DP-GD", CERTIFIED):
             ax.plot(rows["iteration"], rows["printed"], ":", color="#D55E00", label="as printed")
         ax.set_yscale("log")
-        ax.set_title(name, loc="right")
+        ax.set_title(name, x=0.0, ha="left")
         ax.set_xlabel("iteration")
     for ax in axes[:, 0]:
         ax.set_ylabel("F(w) - F*")

@@ -242,7 +242,7 @@ def _draw_rates(ax: Axes, tables: dict[str, Table], mu: float) -> None:
         ax.plot(exact["momentum"], exact["rate"], color=_color(k), label=label, **look)
         ax.plot(proved["momentum"], proved["rate"], "x", ms=3, mew=0.8, color=_color(k))
     ax.plot([], [], "x", color="#555555", ms=3, label="certified (LMI)")
-    ax.set_title(rf"rate (3.18), $\mu = {mu:g}$", loc="right")
+    ax.set_title(rf"rate (3.18), $\mu = {mu:g}$", x=0.0, ha="left")
     ax.set_xlabel(r"momentum $\beta$")
     ax.set_ylabel(r"rate per iteration")
     ax.set_ylim(None, 1.0)
@@ -270,7 +270,7 @@ def _draw_published_rates(ax: Axes, tables: dict[str, Table]) -> None:
     ax.plot([], [], "--", color="#555555", lw=1.1, label="Nesterov's polynomial")
     if "published_rates" in tables:
         ax.plot([], [], "o", color="#555555", mfc="white", ms=3.5, label="the repository")
-    ax.set_title(rf"repository, $\mu = {MU[1]:g}$", loc="right")
+    ax.set_title(rf"repository, $\mu = {MU[1]:g}$", x=0.0, ha="left")
     ax.set_xlabel(r"momentum $\beta$")
     ax.set_ylabel(r"rate per iteration")
     ax.set_ylim(0.53, 1.0)
@@ -301,7 +301,7 @@ def _draw_errors(ax: Axes, tables: dict[str, Table], mu: float, alpha: float, c_
     ax.set_yscale("log")
     power = round(np.log10(c_w))
     told = rf"\mu = {mu:g}" if mu == MU[1] else rf"\alpha = {alpha:g}/L"
-    ax.set_title(rf"${told}$, $c_w = 10^{{{power}}}$", loc="right", fontsize="small")
+    ax.set_title(rf"${told}$, $c_w = 10^{{{power}}}$", x=0.0, ha="left", fontsize="small")
     ax.set_xlabel("iterations $T$")
 
 
@@ -321,7 +321,7 @@ def _draw_momentum(ax: Axes, tables: dict[str, Table], c_w: float) -> None:
     ax.plot([], [], "o", color="white", mec="black", ms=5, label="best rate")
     ax.plot([], [], "*", color="white", mec="black", mew=0.6, ms=8, label="least bound")
     ax.set_yscale("log")
-    ax.set_title(rf"best $T$, $c_w = 10^{{{round(np.log10(c_w))}}}$", loc="right")
+    ax.set_title(rf"best $T$, $c_w = 10^{{{round(np.log10(c_w))}}}$", x=0.0, ha="left")
     ax.set_xlabel(r"momentum $\beta$")
 
 
@@ -342,7 +342,7 @@ def _draw_best_momentum(ax: Axes, tables: dict[str, Table]) -> None:
         ax.plot(
             [], [], marker, color="#555555", mfc="white", label=rf"least, $c_w = 10^{{{power}}}$"
         )
-    ax.set_title("best momentum", loc="right")
+    ax.set_title("best momentum", x=0.0, ha="left")
     ax.set_xlabel(r"step size $\alpha L$")
     ax.set_ylabel(r"momentum $\beta$")
     ax.set_ylim(0, 1)

@@ -142,7 +142,7 @@ def draw(tables: dict[str, Table]) -> Figure:
         axes[2, column].set_yscale("log")
         axes[2, column].tick_params(axis="x", labelrotation=45)
         name = {"census": "census", "adult": "Adult", "bank": "Bank"}[data.partition("-")[0]]
-        axes[0, column].set_title(f"{name}, {loss}", loc="right")
+        axes[0, column].set_title(f"{name}, {loss.replace('svm', 'SVM')}", x=0.0, ha="left")
         axes[2, column].set_xlabel("epsilon")
     labels = ("accuracy", "accuracy, line searches", "objective, excess")
     for ax, label in zip(axes[:, 0], labels, strict=True):

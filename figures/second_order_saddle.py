@@ -133,7 +133,7 @@ def draw(tables: dict[str, Table]) -> Figure:
     figure, axes = plotting.panels(1, 2, width=plotting.PAGE / 2, height=2.4)
     _draw_curves(axes[0, 0], tables["curves"])
     epsilons = sorted(set(means["epsilon"].tolist()))
-    axes[0, 0].set_title(f"from the saddle, epsilon = {epsilons[-1]:g}", loc="right")
+    axes[0, 0].set_title(f"from the saddle, epsilon = {epsilons[-1]:g}", x=0.0, ha="left")
     ax, width = axes[0, 1], 0.8 / len(NAMES)
     top = 1.12 * float(tables["curves"]["loss"][0])
     for k, name in enumerate(NAMES):
@@ -169,7 +169,7 @@ def draw(tables: dict[str, Table]) -> Figure:
     ax.set_xticks(range(len(epsilons)), [f"{e:g}" for e in epsilons])
     ax.set_xlim(-0.5, len(epsilons) - 0.5)
     ax.set(xlabel="epsilon", ylabel="final objective")
-    ax.set_title("mean and standard deviation", loc="right")
+    ax.set_title("mean and standard deviation", x=0.0, ha="left")
     ax.grid(axis="x", visible=False)
     plotting.shared_legend(figure, axes, columns=6)
     return figure

@@ -158,7 +158,7 @@ def draw(tables: dict[str, Table]) -> Figure:
         mine = where(means, **dict(zip(("data", "penalty", "tolerance"), item, strict=True)))
         image = _draw_found(ax, mine, place >= (rows - 1) * columns)
         penalty = item[1].replace("GemanMcClure", "Geman-McClure")
-        ax.set_title(f"{NAMES[item[0]]}, {item[2]}\n{penalty}", loc="right")
+        ax.set_title(f"{NAMES[item[0]]}, {item[2]}\n{penalty}", x=0.0, ha="left")
     count = int(means["runs"].max())
     bar = figure.colorbar(image, ax=axes, shrink=0.6, aspect=30)
     bar.set_ticks(np.linspace(0.0, 1.0, count + 1), labels=[str(k) for k in range(count + 1)])

@@ -13,21 +13,21 @@
 # %% [markdown]
 # # Certificates of the heavy ball method
 #
-# **You learn** how fast the heavy ball method converges on every function of a class, how much
-# noise it keeps, and how a certificate proves both.
+# **You learn** how fast the heavy ball method converges on every function of a class, how much it
+# amplifies noise, and how a certificate proves both.
 #
 # The heavy ball method with noisy gradients is
 #
 # $$w_{t+1} = w_t - \alpha\,(\nabla F(w_t) + \eta_t) + \beta\,(w_t - w_{t-1}).$$
 #
-# How fast does it converge, and how much of the noise does it keep? On a quadratic both
-# questions have exact answers. On *every* $\mu$-strongly convex function with $L$-Lipschitz
-# gradient they are answered by a **certificate**: a Lyapunov function
+# How fast does it converge, and how much does it amplify the noise? On a quadratic both
+# questions have exact answers. For *every* $\mu$-strongly convex function with $L$-Lipschitz
+# gradient a **certificate** answers them: a Lyapunov function
 #
 # $$V = \begin{bmatrix} w_t - w^* \\ w_{t-1} - w^* \end{bmatrix}^{\!\top} (P \otimes I)
 # \begin{bmatrix} w_t - w^* \\ w_{t-1} - w^* \end{bmatrix} + c\,(F(w_t) - F^*)$$
 #
-# that shrinks by $\rho^2$ in each step, up to noise. Finding $P$ and $c$ is a semidefinite
+# that contracts by $\rho^2$ in each step, up to noise. Finding $P$ and $c$ is a semidefinite
 # program with $3 \times 3$ matrices (Kuru, Birbil, Gürbüzbalaban, Yıldırım 2022,
 # Proposition 3.4, with the corrections listed in the project's errata).
 
@@ -42,8 +42,8 @@ mu, L = 0.1, 1.0
 # %% [markdown]
 # ## One certificate
 #
-# A solver proposes; the library recomputes the smallest eigenvalue of the residual matrix and
-# returns only what passes. That eigenvalue is the `margin`.
+# A solver proposes a certificate. The library recomputes the smallest eigenvalue of the residual
+# matrix and returns the certificate only if it passes. That eigenvalue is the `margin`.
 
 # %%
 certificate = theory.heavy_ball_certificate(step_size=1.0, momentum=0.2, mu=mu, L=L)
@@ -56,8 +56,8 @@ assert np.linalg.eigvalsh(residual)[0] >= 0.0
 # ## The certified rate and the exact rate on quadratics
 #
 # No certificate can beat the exact rate, because quadratics belong to the class. The distance
-# between the two curves is the price of covering all functions. Where the curve stops, this
-# family of Lyapunov functions proves nothing: for large momentum the heavy ball method is in
+# between the two curves is the price of covering all functions. Where the certified curve ends,
+# this family of Lyapunov functions proves nothing: for large momentum the heavy ball method is in
 # fact known to fail on some functions that are not quadratic.
 
 # %%
@@ -90,7 +90,7 @@ plt.show()
 #
 # ## A wrong sign proves anything
 #
-# The paper prints $B = [\alpha, 0]^\top$ where the method has $B = [-\alpha, 0]^\top$. The slip
+# The paper prints $B = [\alpha, 0]^\top$ where the method has $B = [-\alpha, 0]^\top$. The error
 # looks harmless. Here is what it would "prove" at $\mu = .5$, $\alpha = 1.5$, $\beta = .9$:
 
 # %%
@@ -143,10 +143,10 @@ ax.legend(frameon=False)
 plt.show()
 
 # %% [markdown]
-# ## Nesterov's method, same machinery
+# ## Nesterov's method, with the same tools
 #
 # Only the state space changes ($C = [1 + \beta, -\beta]$). The classical analysis gives
-# $\rho^2 = 1 - \sqrt{\mu\alpha}$; the semidefinite program finds at least that.
+# $\rho^2 = 1 - \sqrt{\mu\alpha}$; the semidefinite program finds a rate at least as good.
 
 # %%
 for mu_n in (0.5, 0.1, 0.01, 0.001):
@@ -172,6 +172,6 @@ print(f"Polyak: step size {polyak:.3f}, the noiseless optimum")
 # %% [markdown]
 # ## To try
 #
-# Set `mu = 0.01`: how much smaller must the momentum be to keep a certificate? Give
+# Set `mu = 0.01`: how much smaller must the momentum be for a certificate to exist? Give
 # `tune_heavy_ball` a budget of epsilon = 0.1 and see how T changes. Replace the quadratic by one
-# with eigenvalues of your own.
+# with other eigenvalues.

@@ -13,12 +13,12 @@
 # %% [markdown]
 # # Is this theorem true?
 #
-# **You learn** how to refute a privacy theorem by one pair of inputs, and how to put a mechanism of
-# your own under the same test.
+# **You learn** how to refute a privacy theorem with one pair of inputs, and how to test your own
+# mechanism in the same way.
 #
-# A privacy theorem says that two output laws are close for *every* pair of neighbouring inputs.
-# One pair for which they are not refutes it. This notebook refutes a published theorem in ten
-# lines, puts the corrected bound under the same attack, and then audits a mechanism of our own.
+# A privacy theorem says that two output distributions are close for *every* pair of neighbouring
+# inputs. A single pair for which they are not refutes it. This notebook refutes a published theorem
+# in ten lines, applies the same attack to the corrected bound, and then audits a new mechanism.
 
 # %%
 import matplotlib.pyplot as plt
@@ -36,8 +36,8 @@ from dpanalysis import audit, privacy
 # are*.
 #
 # The mechanism has finitely many outcomes (stop at query 1, ..., K, or never), and given the
-# threshold's noise the queries are independent. So its exact law is one integral per outcome, and
-# the Renyi divergence of two such laws is a finite sum.
+# threshold's noise the queries are independent. So its exact distribution is one integral per
+# outcome, and the Renyi divergence of two such distributions is a finite sum.
 
 # %%
 rho, order = 0.01, 2.0
@@ -47,7 +47,7 @@ noise = ("gaussian", np.sqrt(3 / (2 * rho)), np.sqrt(3 / rho))
 def divergence(level, K):
     """Renyi divergence where neighbouring queries move in opposite directions, by 1 in all."""
     i = np.arange(K)
-    q = noise[2] * (level + i / K - 0.5 * np.log1p(-i / K))  # halting stays about as likely
+    q = noise[2] * (level + i / K - 0.5 * np.log1p(-i / K))  # keeps halting about as likely
     here, there = (
         audit.above_threshold_distribution(q + sign * (-1.0) ** i, *noise) for sign in (0.5, -0.5)
     )
@@ -59,15 +59,15 @@ print(f"printed: {order * rho:.5f}   found: {worst:.5f}")
 assert worst > order * rho
 
 # %% [markdown]
-# The theorem is false. Its proof bounds the two laws at *the same* halting index and then loses
-# the sum over the index. With Gaussian noise the ratio of the chances to halt grows without bound
-# in the tail, and many queries far below the threshold collect it.
+# The theorem is false. Its proof bounds the two distributions at *the same* halting index and then
+# loses the sum over the index. With Gaussian noise the ratio of the halting probabilities grows
+# without bound in the tail, and many queries far below the threshold accumulate it.
 #
 # ## The corrected bound
 #
-# `privacy.rdp_above_threshold` has a proof in its module's docstring: for every shift ("coupling")
-# of the threshold a valid bound, from a recursion over the queries. It needs a cap on the number
-# of queries; with Gaussian noise there is no guarantee to state without one.
+# The proof of `privacy.rdp_above_threshold` is in the docstring of its module: a recursion over the
+# queries gives a valid bound for every shift ("coupling") of the threshold. It needs a cap on the
+# number of queries; with Gaussian noise no guarantee can be stated without one.
 
 # %%
 caps = [3, 10, 30, 100, 300]
@@ -91,9 +91,9 @@ plt.show()
 # ## Audit your own mechanism
 #
 # No formula is needed. `verify_privacy` runs a black box on two neighbouring inputs, learns a
-# telling event from some of the samples, and bounds the loss of that event on the others.
-# The lower bound on epsilon holds with the stated confidence. It can refute a claim; it never
-# proves one.
+# distinguishing event from some of the samples, and bounds the privacy loss of that event on the
+# others. The lower bound on epsilon holds with the stated confidence. It can refute a claim; it
+# never proves one.
 
 
 # %%
@@ -120,8 +120,8 @@ print(verdict)
 assert not verdict.refuted
 
 # %% [markdown]
-# Vectors, strings, NaN and exceptions are outputs as well. Here a mechanism leaks by *failing*: it
-# raises on one of the two inputs only.
+# Vectors, strings, NaN and exceptions are outputs, too. Here a mechanism leaks by *failing*: it
+# raises on only one of the two inputs.
 
 
 # %%
@@ -138,8 +138,8 @@ print(audit.verify_privacy(brittle_mean, np.array([1.0]), np.array([0.0]), claim
 # %% [markdown]
 # ## All claims
 #
-# Every claim of the papers is an object with such a check. The verdict is not written down: it
-# follows from numbers that are recomputed now. `python -m dpanalysis claims` shows them all.
+# Every claim of the papers is an object with such a check. The verdict is not hard-coded: it
+# follows from recomputed numbers. `python -m dpanalysis claims` shows all claims.
 
 # %%
 audit.claims(ids=["002-1", "002-3"]).run(quick=True)
@@ -148,5 +148,5 @@ audit.claims(ids=["002-1", "002-3"]).run(quick=True)
 # ## To try
 #
 # Change the noise of the mechanism above until `verify_privacy` no longer refutes it: is the scale
-# the one that the theory asks for? Set `claim` a little below the truth: how many runs does a
-# refutation take? Then copy `tests/examples/test_my_mechanism.py`.
+# the one that the theory requires? Set `claim` a little below the true epsilon: how many runs does
+# a refutation take? Then copy `tests/examples/test_my_mechanism.py`.

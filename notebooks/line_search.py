@@ -13,16 +13,16 @@
 # %% [markdown]
 # # Line search or a tuned step size?
 #
-# **You learn** whether a private line search beats a step size that was tuned, once the tuning is
-# paid for.
+# **You learn** whether a private line search beats a tuned step size, once the tuning is charged to
+# the budget.
 #
-# Private SGD needs a step size. Trying several looks at private data every time, and every look
-# costs privacy, which papers rarely charge. A private line search (Chen and Lee) chooses each step
-# on the way and pays for it. Here both meet at one epsilon, with an accounting that is proved:
+# Private SGD needs a step size. Every trial of one looks at private data and costs privacy, which
+# papers rarely charge. A private line search (Chen and Lee) chooses each step during the run and
+# pays for it. Here both are compared at the same epsilon, with proved accounting:
 #
-# 1. SGD over a grid of step sizes, each run at the full budget: tuning for free, which nobody has;
-# 2. SGD whose budget is divided over the grid, and a private choice of the best run;
-# 3. `LineSearchSGD` as it is, run once.
+# 1. SGD over a grid of step sizes, each run at the full budget: free tuning, which nobody has;
+# 2. SGD whose budget is divided over the grid, with a private choice of the best run;
+# 3. `LineSearchSGD` with its defaults, run once.
 
 # %%
 import math
@@ -43,9 +43,9 @@ BLUE, ORANGE, GREEN = "#0072B2", "#E69F00", "#009E73"
 # %% [markdown]
 # ## Data and budget
 #
-# Adult where `$DPANALYSIS_DATA` has it, otherwise the breast cancer data of scikit-learn, which
-# are so few that epsilon must be larger. Logistic regression, as in the paper; neighbours differ
-# by one record more or less, batches are Poisson samples.
+# Adult if `$DPANALYSIS_DATA` contains it, otherwise the breast cancer data of scikit-learn, which
+# have so few records that epsilon must be larger. The model is logistic regression, as in the
+# paper; neighbours differ by one added or removed record, and batches are Poisson samples.
 
 # %%
 folder = os.environ.get("DPANALYSIS_DATA")
@@ -76,9 +76,9 @@ print(f"test accuracy without privacy {best:.2f} %, of the larger class {majorit
 # %% [markdown]
 # ## A grid of step sizes
 #
-# Each run spends the whole budget. **This tuning is not covered by epsilon**: whoever takes the
-# best of seven runs has released something of all seven. Together they cost what the last line
-# says. (On Adult 200 iterations do better than 50 or 1000; that choice is not charged either.)
+# Each run spends the whole budget. **This tuning is not covered by epsilon**: publishing the best
+# of seven runs releases something about all seven. The last line gives their total cost.
+# (On Adult 200 iterations do better than 50 or 1000; that choice is not charged either.)
 
 # %%
 steps, iterations, seeds = 2.0 ** np.arange(-3, 4), 200, range(3)
@@ -103,13 +103,13 @@ for step, row in zip(steps, grid):
 print(f"epsilon of one run: {runs[0][0].epsilon():.3f}; of one run for each step: {everything:.3f}")
 
 # %% [markdown]
-# ## Tuning that is paid for
+# ## Tuning that is charged
 #
-# The plainest honest way: all runs share the budget, and the one with the fewest errors on the
-# training data is chosen by the exponential mechanism (Gumbel noise on the number of errors, which
-# one record moves by at most 1). A tenth of epsilon goes to the choice; what the runs may cost
-# follows from all events together. A random number of runs (Liu and Talwar; Papernot and
-# Steinke) would also do, for about two to three times the epsilon of one run.
+# The simplest correct way: all runs share the budget, and the exponential mechanism chooses the one
+# with the fewest errors on the training data (Gumbel noise on the number of errors, which one
+# record changes by at most 1). A tenth of epsilon is spent on the choice; the noise of the runs is
+# calibrated with all events together. A random number of runs (Liu and Talwar; Papernot and
+# Steinke) would also work, for about two to three times the epsilon of one run.
 
 # %%
 choice = BoundedRange(0.1 * budget.epsilon)
@@ -141,9 +141,9 @@ for step, value in honest:
 # %% [markdown]
 # ## Line search
 #
-# Every setting is the default. On each batch the method releases a noisy gradient, and by the
+# All settings are the defaults. On each batch the method releases a noisy gradient, and by the
 # sparse vector technique the first step size with enough decrease. A filter stops the run before
-# the budget is passed.
+# the budget is exceeded.
 
 # %%
 method = dpa.methods.LineSearchSGD(sampling)
@@ -174,10 +174,10 @@ axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
 plt.show()
 
 # %% [markdown]
-# ## What it did
+# ## What the line search did
 #
 # Step sizes, noise and clips are released with the iterates, so all of this may be shown. The
-# gradients follow from the iterates; a large angle between two of them says that they are noise.
+# gradients follow from the iterates; a large angle between two of them indicates mostly noise.
 
 # %%
 run = searches[0]
@@ -209,15 +209,15 @@ for ax in axes:
 plt.show()
 
 # %% [markdown]
-# Consecutive gradients are nearly orthogonal: a single one is mostly noise, and the run lives on
-# the mean of thousands of small steps. Failed searches blame the gradient, whose budget grows;
-# that of the line search never does.
+# Consecutive gradients are nearly orthogonal: a single one is mostly noise, and the run progresses
+# by the mean of thousands of small steps. A failed search raises the budget of the gradient; that
+# of the line search never grows.
 #
-# ## What the printed accounting says of the same run
+# ## The printed accounting of the same run
 #
-# The paper amplifies gradient and search of a batch one by one, by Lemma 4 with its factor 3, and
-# takes the best order from 2 to 500. The first is invalid: both look at the same records. Here it
-# is applied to what the ledger holds, batch by batch.
+# The paper amplifies gradient and search of a batch separately, by Lemma 4 with its factor 3, and
+# takes the best order from 2 to 500. The first is invalid: both use the same records. Here it is
+# applied to the entries of the ledger, batch by batch.
 
 
 # %%
@@ -265,9 +265,9 @@ print(f"  its gradients alone (exact):              {at_least:.3f}")
 
 # %% [markdown]
 # At high orders the lemma's factor 3 charges nearly $\ln 3/(\alpha - 1)$ for every look at a batch,
-# however noisy: here the printed sum is far *above* the truth, and to follow it to the letter would
-# end the run early. That hides the mistake and does not mend it. Where a batch costs more, the
-# printed sum is too small: for the worst release of loss 2 beside a gradient,
+# however noisy: here the printed sum is far *above* the true cost, and following it literally would
+# end the run early. This hides the mistake but does not correct it. Where a batch costs more, the
+# printed sum is too small. An example is the worst release of loss 2 beside a gradient:
 
 # %%
 rate, order = 0.01, 8
@@ -307,15 +307,15 @@ print(f"line search against the free choice: {against(found, grid[top])}")
 print(f"line search against the paid choice: {against(found, paid)}")
 
 # %% [markdown]
-# Read it so: whoever happens to know the step size needs no line search; on Adult it is a little
-# behind. Whoever pays for the choice ends below line search on Adult, and about there on the small
-# data. What line search buys is a choice that is inside the guarantee and nearly as good as
-# the free one, at the price of many more iterations. And it is not free of settings: the clips, the
-# sampling rate, the first costs and the parameters of the search are the paper's, chosen on
-# data like these, and no epsilon above covers that.
+# If you happen to know the step size, you need no line search; on Adult it is a little behind. If
+# you pay for choosing the step size, you end below line search on Adult, and about equal on the
+# small data. Line search makes a choice that is inside the guarantee and nearly as good as the free
+# one, at the price of many more iterations. But it has settings, too: the clips, the sampling rate,
+# the first costs and the parameters of the search are the paper's, chosen on data like these, and
+# no epsilon above covers that.
 
 # %% [markdown]
 # ## To try
 #
-# Take epsilon = 0.3: whose lead grows? Give the grid two step sizes instead of all, so that the
-# choice costs less. Replace the data by your own, encoded with declared ranges.
+# Set epsilon = 0.3: whose lead grows? Reduce the grid to two step sizes, so that the choice costs
+# less. Replace the data with your own, encoded with declared ranges.

@@ -13,13 +13,13 @@
 # %% [markdown]
 # # Dividing a privacy budget over iterations
 #
-# **You learn** how a privacy budget is divided over the iterations so that the error is least, and
-# how many iterations it is worth.
+# **You learn** how to divide a privacy budget over the iterations so that the error is smallest,
+# and how many iterations are worth running.
 #
 # A run of $T$ iterations under pure $\epsilon$-differential privacy releases $T$ noisy
 # gradients. Iteration $t$ spends $\epsilon_t$ and $\sum_t \epsilon_t = \epsilon$. Spending it
-# evenly is simple, and wasteful: the noise of early iterations is contracted away by the later
-# ones, so early iterations can live with less budget.
+# evenly is simple but wasteful: later iterations contract the noise of early ones, so early
+# iterations need less budget.
 #
 # The error bound of Nesterov's method (Kuru, Birbil, Gürbüzbalaban, Yıldırım 2022, section 4,
 # corrected) has the form
@@ -27,7 +27,7 @@
 # $$E[F(w_T) - F^*] \le a_0\, E_0 + \sum_{t=1}^T a_t \left( d\, b_t^2 + \tfrac12 \sigma_s^2
 # \right)$$
 #
-# with the Laplace scale $b_t$ of iteration $t$. The best division minimizes $\sum_t a_t b_t^2$.
+# with $b_t$ the Laplace scale of iteration $t$. The best allocation minimizes $\sum_t a_t b_t^2$.
 
 # %%
 import matplotlib.pyplot as plt
@@ -41,7 +41,7 @@ T = 200
 # %% [markdown]
 # ## Full batch: a formula
 #
-# With all data in every gradient $b_t = S_1 / (n \epsilon_t)$, and the optimum is
+# With full-batch gradients $b_t = S_1 / (n \epsilon_t)$, and the optimum is
 # $\epsilon_t \propto a_t^{1/3}$.
 
 # %%
@@ -64,8 +64,8 @@ assert bounds["optimal"] < bounds["uniform"]
 # constraint, so a search over one multiplier solves it exactly, for thousands of iterations in
 # milliseconds.
 #
-# The paper's Remark 4.2 offers the full-batch allocation as a guide where batches are small. Its
-# noise taken as it is overspends: the noise must come from the losses by the formula for batches.
+# The paper's Remark 4.2 offers the full-batch allocation as a guide for small batches. Using its
+# noise scales unchanged overspends: they must be computed from the epsilons by the batch formula.
 
 # %%
 m = 1000
@@ -103,8 +103,8 @@ plt.show()
 #
 # ## How many iterations?
 #
-# Every iteration contracts the initial error, and every iteration makes all the others noisier.
-# The bound knows the best compromise before any data are touched.
+# Every iteration contracts the initial error, but also makes all the others noisier. The bound
+# gives the best compromise before any data are accessed.
 
 # %%
 fig, ax = plt.subplots(figsize=(6.5, 3.8), layout="constrained")
@@ -123,8 +123,8 @@ print(f"T' = {horizon}, bound {bound:.4f}")
 # %% [markdown]
 # ## Is the gain real?
 #
-# On a quadratic the expected error is known exactly, noise by noise, so the bound can be left
-# out of the comparison.
+# On a quadratic the expected error is known exactly for any noise, so the comparison does not need
+# the bound.
 
 # %%
 eigenvalues = np.geomspace(mu, L, d)
@@ -144,7 +144,7 @@ for name, steps, noise in [
 # %% [markdown]
 # ## Gaussian noise
 #
-# Under zero-concentrated privacy the cost of a release is $\Delta^2 / (2 s_t^2)$ and the same
+# Under zero-concentrated privacy (zCDP) a release costs $\Delta^2 / (2 s_t^2)$, and the same
 # reasoning gives $s_t^2 \propto a_t^{-1/2}$.
 
 # %%
@@ -156,9 +156,9 @@ assert abs(cost - 0.5) < 1e-9
 # %% [markdown]
 # ## Can any other noise do better?
 #
-# Noise may also be correlated over the iterations. On full batches of a quadratic that gains
-# nothing: the certificate holds an allocation, and differences of gradients against which *no*
-# Gaussian noise has a smaller error. The floor is what no unbiased release beats.
+# Noise may also be correlated over the iterations. With full batches on a quadratic this gains
+# nothing: the certificate holds an allocation, and differences of gradients for which *no*
+# Gaussian noise has a smaller error. The floor is a lower bound for every unbiased release.
 
 # %%
 spectrum = np.geomspace(0.01, 1.0, 20)
@@ -186,11 +186,11 @@ ax.legend(frameon=False)
 plt.show()
 
 # %% [markdown]
-# The dots are the dual's bounds. Below the floor there is bias instead: a short run has not left
-# its start.
+# The dots are the dual bounds. Errors below the floor come with bias: a short run has not moved
+# away from its start.
 #
 # ## To try
 #
-# Take epsilon = 0.1 and 10: how does the best horizon move? Make the problem worse conditioned, `mu
-# = 0.002`. Divide the budget of a method of your own by `theory.allocate_epsilon`, from its
+# Set epsilon to 0.1 and 10: how does the best horizon change? Worsen the conditioning with `mu =
+# 0.002`. Allocate the budget of a method of your own with `theory.allocate_epsilon`, from its
 # weights.

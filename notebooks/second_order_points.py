@@ -13,17 +13,17 @@
 # %% [markdown]
 # # How much data does a private second-order point need?
 #
-# **You learn** what a private second-order point is, how much data a guarantee of one takes, and
+# **You learn** what a private second-order point is, how much data it takes to guarantee one, and
 # what happens at a real saddle.
 #
-# A point is an $(\epsilon_g, \epsilon_H)$-2NS where
+# A point is an $(\epsilon_g, \epsilon_H)$-2NS if
 # $\|\nabla f\| \le \epsilon_g$ and $\lambda_{\min}(\nabla^2 f) \ge -\epsilon_H$: nearly
-# stationary, and no saddle that is worth leaving. `methods.SecondOrder` looks for one privately:
+# stationary, and not a saddle worth leaving. `methods.SecondOrder` searches for one privately:
 # noisy gradient steps while the noisy gradient is long, then steps along the most negative
 # curvature of a noisy Hessian.
 #
-# Every step decreases $f$ by a known amount, so that there are at most $T$ of them, which decides
-# the noise. The noise must be small against the tolerances. It is proportional to $1/n$: that
+# Every step decreases $f$ by a known amount, so there are at most $T$ steps, and $T$ determines the
+# noise. The noise must be small relative to the tolerances. It is proportional to $1/n$, which
 # gives $n_{\min}$. The paper states it up to constants,
 # $\tilde O(d\,\rho^{-1/2}\alpha^{-2})$ for an $(\alpha, \sqrt{M\alpha})$-2NS;
 # `theory.sample_complexity` has the constants.
@@ -58,15 +58,15 @@ def n_min(wanted, step="short"):
 
 
 # %% [markdown]
-# ## The shares that the paper leaves open
+# ## The shares that the paper does not specify
 #
-# Noise may take the shares $c, c_1, c_2$ of the tolerances; the line search asks for the decrease
-# $c_g, c_H$. Larger shares let in more noise, but make steps shorter and $T$ larger. In logarithms
-# it is a geometric program, so that the best shares can be computed. They are what
-# `methods.SecondOrder` takes where you give it none.
+# Noise may take the shares $c, c_1, c_2$ of the tolerances; the line search requires the decrease
+# $c_g, c_H$. Larger shares allow more noise, but make steps shorter and $T$ larger. Choosing them
+# is a geometric program, so the best shares can be computed. They are the defaults of
+# `methods.SecondOrder`.
 #
-# *Printed* means the sensitivities of the paper: $2\sqrt d B_H/n$ for the Hessian, where
-# $\sqrt2 B_H/n$ is true for a linear predictor with a convex loss, noise above the diagonal as
+# *Printed* means the sensitivities of the paper: $2\sqrt d B_H/n$ for the Hessian, although
+# $\sqrt2 B_H/n$ holds for a linear predictor with a convex loss, noise above the diagonal as
 # large as on it, and line searches whose noise grows with the longest step that is tried.
 
 # %%
@@ -84,12 +84,12 @@ for step in given:
             print(f"{label:27s} {T:4d}" + "".join(f"{part:11,.0f}" for part in parts))
 
 # %% [markdown]
-# Each column is what one kind of noise takes; the largest is $n_{\min}$. With the true sensitivity
-# the Hessian is cheap, and the gradient decides. A line search takes more data than short steps:
-# its guarantee pays for the noise of the search. It earns this back by longer steps, of which the
-# worst case knows nothing.
+# Each column is the n that one kind of noise requires; the largest is $n_{\min}$. With the true
+# sensitivity the Hessian is cheap, and the gradient dominates. A line search takes more data than
+# short steps: its guarantee pays for the noise of the search. In practice longer steps make up for
+# this, but the worst case does not account for them.
 #
-# ## Against $\alpha$, $d$ and $\epsilon$
+# ## Dependence on $\alpha$, $d$ and $\epsilon$
 
 # %%
 LINES = {"short": "#0072B2", "line_search": "#D55E00"}
@@ -138,13 +138,13 @@ assert 0.9 < growth[0] <= 1.0 and growth[1] <= 0.5
 
 # %% [markdown]
 # The order $d\,\alpha^{-2}$ of the paper is really $\sqrt d\,\alpha^{-2}$ for linear predictors.
-# DP-TR falls like $\alpha^{-7/4}$; the paper gives no constants of it, so that its line has a slope
-# and no height.
+# DP-TR falls like $\alpha^{-7/4}$; the paper gives no constants for it, so its line has a slope
+# but no height.
 #
-# ## What real data can promise
+# ## What real data can guarantee
 #
 # The smallest $\alpha$ that is guaranteed, and the gradient at $w = 0$, where every run starts. The
-# rows are scaled to norm 1 at most.
+# rows are scaled to norm at most 1.
 
 # %%
 at_hand = bool(os.environ.get("DPANALYSIS_DATA"))
@@ -192,15 +192,15 @@ for name, problem in problems.items():
     print(f"{name}: gradient at 0 has norm {start:.3f}")
 
 # %% [markdown]
-# The experiments of the paper take $\epsilon_H = \sqrt\alpha$, as if $M$ were 1; that is hardly
-# easier, as the gradient decides. Of its four tolerances only the loose one of Covertype is
-# promised, by short steps on all of the data with the sharp sensitivities. And where the gradient
-# at 0 is already below the promised $\alpha$, as for 79,222 records of Covertype, the promise is
-# empty.
+# The experiments of the paper use $\epsilon_H = \sqrt\alpha$, as if $M$ were 1; that is hardly
+# easier, as the gradient dominates. Of its four tolerances only the loose one of Covertype is
+# guaranteed, by short steps on all of the data with the sharp sensitivities. And where the gradient
+# at 0 is already below the guaranteed $\alpha$, as for 79,222 records of Covertype, the guarantee
+# is empty.
 #
 # ## What runs do
 #
-# The worst case is far away from what happens. Below are the paper's loose tolerances.
+# Actual runs are far from the worst case. Below are the paper's loose tolerances.
 
 # %%
 if not problems:  # two clouds of the size of ijcnn1
@@ -213,7 +213,7 @@ if not problems:  # two clouds of the size of ijcnn1
 
 def run(problem, method, seed=0, w0=None):
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that n is below n_min: the very subject here
+        warnings.simplefilter("ignore")  # that n is below n_min, as intended here
         return dpa.minimize(problem, method, budget, w0=w0, rng=seed, record=("objective",))
 
 
@@ -236,18 +236,18 @@ for name, problem in problems.items():
             assert lowest >= -STRENGTH / 2
 
 # %% [markdown]
-# ## Why these runs test no curvature
+# ## Why these runs do not test curvature
 #
-# The logistic loss is convex and the penalty $\lambda w^2/(1 + w^2)$ has a second derivative of
-# $-\lambda/2$ or more. With $\lambda = 10^{-3}$ no eigenvalue is below $-0.0005$, anywhere, while
-# the tests ask for $-0.141$ to $-0.245$. The methods could skip the Hessian, and spend half of the
-# budget on something else. A test says something only if $\lambda > 2\epsilon_H$.
+# The logistic loss is convex, and the second derivative of the penalty $\lambda w^2/(1 + w^2)$ is
+# at least $-\lambda/2$. With $\lambda = 10^{-3}$ no eigenvalue is below $-0.0005$ anywhere, while
+# the tests use $-0.141$ to $-0.245$. The methods could skip the Hessian, and spend half of the
+# budget on something else. A test is informative only if $\lambda > 2\epsilon_H$.
 #
 # ## A saddle
 #
-# Two copies of one feature share its weight at $(1, 1, 0, \ldots)$. The data see only
-# $w_1 + w_2$, the concave part of the penalty prefers one weight to two: along $(1, -1)$ the
-# curvature is $-\lambda/2$. It is stationary for rows $y\,(u/2, u/2, \text{noise})$ and
+# Two copies of one feature share its weight at $(1, 1, 0, \ldots)$. The loss depends only on
+# $w_1 + w_2$, but the concave part of the penalty prefers one weight to two: along $(1, -1)$ the
+# curvature is $-\lambda/2$. The point is stationary for rows $y\,(u/2, u/2, \text{noise})$ and
 # $\lambda = u/(1 + e^u)$.
 
 # %%
@@ -304,15 +304,15 @@ ax.legend(frameon=False, title="circles: steps along curvature")
 plt.show()
 
 # %% [markdown]
-# The method of gradients stays where it is, and calls it a solution. The others leave, with less
-# than a hundredth of the data that the worst case takes.
+# The method that uses only gradients stays at the saddle and reports it as a solution. The others
+# leave, with less than a hundredth of the data that the worst case takes.
 #
 # ## Small batches
 #
-# A batch must resemble the whole: twice condition (24) of the paper, which is what its (23) gives.
-# Its privacy is accounted in three ways, for the same run: by loss distributions, which are tight
-# where T and the noise are fixed beforehand, by the Renyi bound of Theorem B.4, and by advanced
-# composition.
+# A batch must resemble the full data: twice condition (24) of the paper, which follows from its
+# (23). The privacy of the same run is accounted in three ways: by privacy loss distributions, which
+# are tight where T and the noise are fixed beforehand, by the Renyi bound of Theorem B.4, and by
+# advanced composition.
 
 # %%
 m = theory.second_order_batch(0.06, 0.245, constants.M, 1.0, 0.25, 54, 200, 0.05, 0.1, 0.25, 0.1)
@@ -345,5 +345,5 @@ print(
 # %% [markdown]
 # ## To try
 #
-# Halve the tolerance: how does n_min grow? Take another budget, epsilon = 4. Start at the saddle
-# with a method that looks at gradients alone, and count in how many of ten seeds it leaves.
+# Halve the tolerance: how does n_min grow? Use another budget, epsilon = 4. Start at the saddle
+# with a method that uses only gradients, and count in how many of ten seeds it leaves.

@@ -13,9 +13,9 @@
 # %% [markdown]
 # # Which clipping should I use?
 #
-# **You learn** how four clipping rules bound what one record can do, and which of them to use.
+# **You learn** how four clipping rules bound the influence of one record, and which one to use.
 #
-# Private SGD bounds the gradient $g_i$ of every sample by $C$, by a weight $w_i$:
+# Private SGD bounds the gradient $g_i$ of every sample by $C$, using a weight $w_i$:
 #
 # | rule | weight |
 # |---|---|
@@ -24,8 +24,8 @@
 # | PSAC, per-sample adaptive clipping | $C/(\|g_i\| + r/(\|g_i\| + r))$ |
 # | VC, value clipping | $\min(1, C/\sqrt{\beta_1 f_i})$, where $\|g_i\|^2 \le \beta_1 f_i$ |
 #
-# The noise depends on $C$ and not on the rule, so that all four cost exactly the same. Here they
-# meet at the same epsilon, each with a step size of its own.
+# The noise depends on $C$ and not on the rule, so all four cost exactly the same. Here they are
+# compared at the same epsilon, each with its own step size.
 
 # %%
 import os
@@ -44,9 +44,9 @@ C, R = 1.0, 0.1
 # %% [markdown]
 # ## Data
 #
-# MNIST where `$DPANALYSIS_DATA` has it, of which the first 20,000 images are enough here;
+# MNIST if `$DPANALYSIS_DATA` contains it, of which the first 20,000 images are enough here;
 # otherwise the small digits of scikit-learn. Rows are scaled down to a public bound on their
-# norm. Step sizes are chosen by accuracy on rows set aside; the test part is used once, at
+# norm. Step sizes are chosen by accuracy on a validation set; the test set is used once, at
 # the end.
 
 # %%
@@ -77,9 +77,9 @@ print(f"{data.name}: {len(y)} rows to train on, {validation} to tune on, {len(te
 # %% [markdown]
 # ## One epsilon
 #
-# The noise multiplier is the smallest that keeps all iterations within epsilon = 1, by the
-# distribution of the privacy loss (PLD). A record moves a sum of clipped gradients by C, and by
-# what the sums of two data sets in single precision may round apart.
+# The noise multiplier is the smallest that keeps all iterations within epsilon = 1, by PLD
+# accounting (privacy loss distributions). One record changes a sum of clipped gradients by C, plus
+# the rounding by which the sums of two data sets in single precision may differ.
 
 # %%
 budget = dpa.Budget(epsilon=1.0, delta=1e-5, relation="add_or_remove_one")
@@ -94,8 +94,8 @@ noise_multiplier = privacy.calibrate(
 print(f"{iterations} batches of {rate * len(y):.0f} on average, sigma = {noise_multiplier:.3f}")
 
 # %% [markdown]
-# VC needs $\beta_1$: for softmax regression a number, for an MLP a function of the weights,
-# which are public and so can be looked at anew in every iteration. `Value(C)` does.
+# VC needs $\beta_1$: for softmax regression a number, for an MLP a function of the weights. These
+# are public, so it can be recomputed in every iteration, as `Value(C)` does.
 
 # %%
 beta1 = problems["softmax"].loss.weak_growth(radius)[0]
@@ -122,8 +122,8 @@ def accuracy(model, run, part):
 # %% [markdown]
 # ## Step sizes, and what choosing them costs
 #
-# Six step sizes a rule, other seeds than in the comparison. **Tuning looks at private data and
-# is not covered by the epsilon above**: it serves to compare the rules fairly. The clip norm
+# Six step sizes per rule, with seeds other than in the comparison. **Tuning looks at private data
+# and is not covered by the epsilon above**: it serves to compare the rules fairly. The clip norm
 # stays at 1 and r at 0.1 throughout.
 
 # %%
@@ -195,8 +195,8 @@ plt.show()
 # %% [markdown]
 # ## What the rules do to a gradient
 #
-# The norms and losses of all samples at the end of one run. The curves are the rules that look
-# at the norm; VC looks at the loss, so that samples of one norm have different weights.
+# The norms and losses of all samples at the end of one run. The curves are the rules that depend
+# on the norm; VC depends on the loss, so samples with equal norms have different weights.
 
 # %%
 weights = runs["softmax", "GC"][0].w[0].reshape(10, -1)
@@ -233,18 +233,18 @@ for name, rule in at_w.items():
     )
 
 # %% [markdown]
-# The noise is that of a gradient of norm $C$. GC uses all of it, Auto-S and PSAC nearly all; VC,
-# which knows a bound on the norm instead of the norm, uses least.
+# The noise is calibrated to gradients of norm $C$. GC uses all of $C$, Auto-S and PSAC nearly all;
+# VC, which knows only a bound on the norm, uses least.
 #
 # ## Bias
 #
 # Without noise a rule stops where the *weighted* mean gradient vanishes. In one dimension that
-# point can be computed: here samples $f_i(x) = (x - a_i)^2/2$ with skewed $a_i$, whose
-# mean is the minimizer. For these $\beta_1 = 2$ makes VC the same as GC. The crosses are runs
+# point can be computed: here for samples $f_i(x) = (x - a_i)^2/2$ with skewed $a_i$, whose
+# mean is the minimizer. With $\beta_1 = 2$ VC is then the same as GC. The crosses are runs
 # of the optimizer.
 
 # %%
-a = -np.log(1.0 - (np.arange(101) + 0.5) / 101)  # quantiles of the exponential law
+a = -np.log(1.0 - (np.arange(101) + 0.5) / 101)  # quantiles of the exponential distribution
 kinds = {
     "GC and VC": (clipping.Flat, COLORS["GC"], "C"),
     "Auto-S": (clipping.Automatic, COLORS["Auto-S"], "r"),
@@ -279,15 +279,15 @@ plt.show()
 
 # %% [markdown]
 # For small parameters every rule stops at the median. GC is unbiased once C exceeds all
-# gradients, and its noise is proportional to C. The bias of Auto-S fades as r grows; that of PSAC
-# does not, for its weight then tends to $C/(\|g\| + 1)$. The C of Auto-S and PSAC scales step and
-# noise and moves no fixed point.
+# gradients, and its noise is proportional to C. The bias of Auto-S vanishes as r grows; that of
+# PSAC does not, since its weight then tends to $C/(\|g\| + 1)$. The C of Auto-S and PSAC scales
+# step and noise, and does not move the fixed point.
 #
-# ## How often is something clipped?
+# ## How often are gradients clipped?
 #
-# Left: least squares with Gaussian gradients, whose law is known. Right: softmax regression as
-# trained above. There only bounds are known, from the mean loss (weak growth) and from how the
-# gradients scatter (light tails).
+# Left: least squares with Gaussian gradients, whose distribution is known. Right: softmax
+# regression as trained above. There only bounds are known, from the mean loss (weak growth) and
+# from the spread of the gradients (light tails).
 
 # %%
 figure, axes = plt.subplots(1, 2, figsize=(9, 3.8), layout="constrained")
@@ -355,11 +355,11 @@ for model in problems:
 # %% [markdown]
 # On these data, at this epsilon, with C = 1 and r = 0.1:
 #
-# - GC, Auto-S and PSAC are nearly the same once each has its step size, and the step size
-#   matters far more than which of them it is. Take any, and spend the effort on the step size.
-# - VC comes last on both models, and on the MLP by far: do not use it where norms are known.
-# - A small parameter means bias for every rule; only GC gets rid of it at a finite one, at the
-#   price of noise proportional to C.
+# - GC, Auto-S and PSAC are nearly the same once each has its step size, and the step size matters
+#   far more than the choice among them. Use any, and spend the effort on the step size.
+# - VC is last on both models, and on the MLP by far: do not use it where norms are known.
+# - A small parameter biases every rule; only GC is unbiased at a finite one, at the price of noise
+#   proportional to C.
 #
 # C and r were not tuned here, and nothing above says how the first three rank on other data or
 # at another epsilon.
@@ -367,5 +367,5 @@ for model in problems:
 # %% [markdown]
 # ## To try
 #
-# Take C = 0.1 and C = 10: whose best step size moves with C? Try `r = 1` for PSAC. Write a rule of
-# your own as in `docs/extending.md`, and add it to the table.
+# Set C = 0.1 and C = 10: which rule's best step size changes with C? Try `r = 1` for PSAC. Write a
+# rule of your own as in `docs/extending.md`, and add it to the table.

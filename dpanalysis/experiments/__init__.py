@@ -1,4 +1,4 @@
-"""Running methods (:func:`minimize`), grids of runs (:func:`sweep`), and their tables.
+"""Run methods (:func:`minimize`) and grids of runs (:func:`sweep`), and tabulate the results.
 
 Examples
 --------

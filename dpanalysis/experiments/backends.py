@@ -1,7 +1,7 @@
-"""Parallel calls on processes, threads or machines, by joblib's configured backend.
+"""Parallel calls in processes, threads or on other machines, by joblib's configured backend.
 
 Joblib's built-in backends run through joblib. Dask and Ray are called directly, with the client or
-the options of joblib's backend: through joblib, Ray returns no result before all are done, and
+the options of joblib's backend: through joblib, Ray returns no result until all are done, and
 joblib waits forever for a call whose Dask worker died.
 """
 
@@ -21,15 +21,15 @@ from typing import Any
 LOST = object()
 
 Results = Generator[tuple[int, Any], None, None]
-#: Indices and arguments of the calls, consumed when a worker is free.
+#: Indices and arguments of the calls, consumed as workers become free.
 Calls = Iterator[tuple[int, tuple[Any, ...]]]
 
-# Backends of this package's extras, and the modules that they need.
+# Backends among this package's extras, and the modules that they need.
 _EXTRAS = {"dask": "distributed", "ray": "ray"}
 
 
 def check_backend(backend: str | None) -> None:
-    """Raise if there is no such backend."""
+    """Raise if the backend does not exist or is not installed."""
     if backend is None:
         return
     from joblib.parallel import BACKENDS
@@ -44,7 +44,7 @@ def check_backend(backend: str | None) -> None:
 
 
 def configured(backend: str | None) -> AbstractContextManager[Any]:
-    """Return ``joblib.parallel_config(backend)``; None keeps the configuration."""
+    """Return ``joblib.parallel_config(backend)``; None keeps the current configuration."""
     check_backend(backend)
     if backend is None:
         return nullcontext()
@@ -71,8 +71,8 @@ def results(
     may_begin: Callable[[], bool] = lambda: True,
 ) -> Results:
     """Yield ``function(i, *tasks[i])`` as they finish, ``(i, LOST)`` if a call kills its worker."""
-    # Some backends stop when a worker dies, without telling which call killed it: all that may have
-    # been running are repeated, by bisection. One is lost when it has killed a worker twice alone.
+    # Some backends stop when a worker dies, without saying which call killed it: all that may have
+    # been running are repeated, by bisection. A call is lost if it kills two workers while alone.
     from joblib.parallel import get_active_backend
 
     active, configured_jobs = get_active_backend()
@@ -128,7 +128,7 @@ def _joblib(active: Any, jobs: int | None, function: Callable[..., Any], calls: 
         pool = joblib.Parallel(
             n_jobs=jobs,
             batch_size=1,
-            pre_dispatch="n_jobs",  # few calls are running when a worker dies
+            pre_dispatch="n_jobs",  # so that few calls are running when a worker dies
             return_as="generator_unordered" if streams else "list",
         )
         try:
@@ -140,7 +140,7 @@ def _joblib(active: Any, jobs: int | None, function: Callable[..., Any], calls: 
 
 
 def _not_longer_than(parent: int, function: Callable[..., Any], *arguments: Any) -> Any:
-    """Call a function in a process that exits when its parent does."""
+    """Call a function, and make this process exit when its parent does."""
     if os.getppid() == parent:
         _watch(parent)
     return function(*arguments)
@@ -149,7 +149,7 @@ def _not_longer_than(parent: int, function: Callable[..., Any], *arguments: Any)
 @cache
 def _watch(parent: int) -> None:
     def watch() -> None:
-        while os.getppid() == parent:  # an orphan gets another parent (except on Windows)
+        while os.getppid() == parent:  # an orphan is adopted by another (except on Windows)
             time.sleep(1.0)
         os._exit(1)
 

@@ -1,45 +1,45 @@
-"""Checkpoints: a run in a file, from which it goes on without buying anything twice.
+"""Checkpoints: resume a run from a file without charging anything twice.
 
-**What is in a file.** The iterates and the state of the method after a step, which are made of
-answers that were paid; the events that were bought; and the public arguments. The guarantee of the
-run covers all of it, so that whoever may see the iterates may read it. A method that does not
+**What a file contains.** The iterates and the state of the method after a step, both computed from
+released answers; the events that were charged; and the public arguments. The guarantee of the run
+covers all of it, so whoever may see the iterates may read the file. A method that does not
 release its iterates, such as :class:`~dpanalysis.methods.LastIterate`, has no checkpoint.
 
-**What is not.** The records; what is computed from them without noise (the history, counts of
-evaluations, times); and the states of the generators of noise and batches: who has these knows the
-noise of all steps, before and after, and subtracts it. So a run that goes on draws noise and
-batches anew. It has the law of a run that was not interrupted, since every draw is independent of
-all earlier ones, whether they come from one stream or from two.
+**What it omits.** The records; what is computed from them without noise (the history, counts of
+evaluations, times); and the states of the generators of noise and batches: whoever has these knows
+the noise of all steps, before and after, and can subtract it. So a resumed run draws fresh noise
+and batches. It has the law of an uninterrupted run, since every draw is independent of all earlier
+ones, whether they come from one stream or from two.
 
-A run whose ``rng`` is an integer is the exception. Who knows the seed knows the noise anyway: the
-file has the states of the streams, is AS SECRET AS THE SEED, and the run goes on bit for bit.
+A run whose ``rng`` is an integer is the exception. Whoever knows the seed knows the noise anyway:
+the file stores the states of the streams, is AS SECRET AS THE SEED, and resuming is exact to the
+last bit.
 
-**Why the ledger misses nothing.** An event is in the file, on the disk, before its batch is drawn
-(:meth:`~dpanalysis.privacy.oracle.PrivateOracle.write_ahead`). At whatever instant a run is
-killed, its file lists all answers that anybody can have seen. All that is listed is charged to the
-new guard and written into the new ledger before anything else is bought; if it does not fit, the
-run does not go on. A batch that was bought after the last step in the file is lost and stays paid.
-It is not opened again: with fresh noise that would be a second release at the price of one. (A
-seeded run draws the same batch and the same noise again. From the same records the answer is the
-same, one release, which its ledger has once; from others the difference of the two has no noise,
-as that of any two runs from one seed.) Where a plan is written several batches ahead, those that a
-killed run did not come to count as lost, too.
+**Why the ledger is complete.** An event is on disk before its batch is drawn
+(:meth:`~dpanalysis.privacy.oracle.PrivateOracle.write_ahead`). Whenever a run is killed, its file
+lists every answer that anybody can have seen. All listed events are charged to the new guard and
+recorded in the new ledger before anything else is charged; if they do not fit, the run is not
+resumed. A batch that was charged after the last step in the file is lost and stays charged. It is
+not drawn again: with fresh noise that would be a second release at the price of one. (A seeded run
+draws the same batch and the same noise again. On the same records the answer is the same, one
+release, which its ledger lists once; on other records the difference of the two answers has no
+noise, as for any two runs with the same seed.) Where a plan is written several batches ahead,
+those that a killed run did not reach count as lost, too.
 
-**A file that is used twice.** A run that goes on writes into the file that it began from, and holds
-a lock on it. So a later run goes on from where that one came to, with all that it paid; a run at
-the same time is refused (not on Windows, which has no ``flock``). A COPY of a file is a second
-budget, and neither run can see the other: both buy the steps that are left, and the ledger of each
-has them once.
+**Resuming repeatedly.** A resumed run writes to the file that it started from, and holds a lock on
+it. So a later run resumes where that one ended, with all that it was charged; a concurrent run is
+refused (not on Windows, which has no ``flock``). A COPY of a file is a second budget, and neither
+run can see the other: both take the remaining steps, and the ledger of each lists them once.
 
-**Other arguments.** A file tells the problem by its class, its loss and penalty and its public
-facts; and method, plan, budget, accountant, start and replicates. Functions are told by their code
-and the values that they take from around them, objects of a user's class by their attributes, a
-module of PyTorch by its layers. What such an object does is not told, nor what a module of other
-than known layers does: a run with one has no checkpoint beside an integer ``rng``, since with
-another in its place the same noise would be released once more. A file does not tell the records: a
-digest would confirm a guess of them. Nor need it for the guarantee, since an event bounds what one
-record does to an answer, whatever the others are; that of a run whose records were changed in
-between is for a record that is in either set, or in both.
+**Changed arguments.** A file identifies the problem by its class, its loss and penalty and its
+public facts; and it records method, plan, budget, accountant, start and replicates. Functions are
+identified by their code and the values that they capture, objects of a user's class by their
+attributes, PyTorch modules by their layers. What such an object does is not recorded, nor what a
+module with layers of unknown types does: a run with one has no checkpoint if ``rng`` is an integer,
+since with another object in its place the same noise would be released once more. A file does not
+identify the records: a digest would confirm a guess of them. The guarantee does not need it, since
+an event bounds the effect of one record on an answer, whatever the others are; if the records were
+changed in between, the guarantee is for a record that is in either set, or in both.
 """
 
 from __future__ import annotations
@@ -77,16 +77,16 @@ from .records import atomic_write
 
 try:
     import fcntl
-except ImportError:  # Windows, which does not replace a file that is open either
+except ImportError:  # Windows, which cannot replace an open file either
     fcntl = None  # type: ignore[assignment]
 
 _FORMAT = 1
-_TOLD, _UNTOLD = "dpanalysis.", "untold"  # of ours nothing is left out of what is described
-_DEEPEST = 8  # levels of objects in objects
-_SHOWN = 100  # numbers of a list that are written as they are; a digest tells longer ones
+_PACKAGE, _INCOMPLETE = "dpanalysis.", "untold"  # fingerprints of our classes are complete
+_MAX_DEPTH = 8  # of nested objects
+_MAX_LISTED = 100  # entries of a list that are written out; a longer one has a digest
 _DAMAGED = (OSError, EOFError, KeyError, TypeError, ValueError, zipfile.BadZipFile, zlib.error)
 
-# What a file may name: nothing else is made from one.
+# The classes that a file may name: no others are instantiated.
 _CLASSES: dict[str, Any] = {
     kind.__name__: kind
     for kind in (
@@ -100,7 +100,7 @@ _CLASSES: dict[str, Any] = {
 
 
 def check_resumable(method: Method, budget: Any, replicates: int) -> None:
-    """Raise ValueError for a run that cannot go on from a file."""
+    """Raise ValueError for a run that cannot be resumed from a file."""
     if isinstance(budget, Filter):
         raise ValueError(
             "budget must be a Budget or None with a checkpoint, which does not tell what other "
@@ -126,13 +126,13 @@ def check_resumable(method: Method, budget: Any, replicates: int) -> None:
 
 
 def check_path(checkpoint: Any, resume: Any) -> Path | None:
-    """Return the file of a run, None without one, or raise naming the argument."""
+    """Return the path of a run's file, None without one, or raise naming the argument."""
     for name, path in (("checkpoint", checkpoint), ("resume", resume)):
         if path is not None and not isinstance(path, str | os.PathLike):
             raise TypeError(f"{name} must be the name of a file or None, got {path!r}")
     given = [Path(path) for path in (checkpoint, resume) if path is not None]
     for path in given:
-        if not path.resolve().parent.is_dir():  # made for a slip in the name, none would find it
+        if not path.resolve().parent.is_dir():  # not created: the path may be misspelled
             raise FileNotFoundError(
                 f"{'resume' if checkpoint is None else 'checkpoint'}: there is no folder "
                 f"{path.resolve().parent}"
@@ -142,18 +142,18 @@ def check_path(checkpoint: Any, resume: Any) -> Path | None:
             f"checkpoint must be None or the file of resume, {resume}, got {checkpoint}: what is "
             "paid from now on must be in the file that could be resumed again"
         )
-    return Path(os.path.realpath(given[0])) if given else None  # a link would be replaced itself
+    return Path(os.path.realpath(given[0])) if given else None  # os.replace would replace a link
 
 
 def kind_of_rng(rng: Any) -> str:
-    """Return whether a run draws from a seed, from the system's entropy, or afresh."""
+    """Return "seeded" for an integer seed, "os" for the system's entropy, else "fresh"."""
     if isinstance(rng, int | np.integer):
         return "seeded"
     return "os" if is_system(rng) else "fresh"
 
 
 def check_rng_again(rng: Any) -> None:
-    """Raise ValueError for a generator that might begin where an earlier one began."""
+    """Raise ValueError for a generator that could repeat the noise of an earlier one."""
     if rng is not None and kind_of_rng(rng) == "fresh":
         raise ValueError(
             f"rng must be None, 'os' or an integer with resume, got {rng!r}: made of the same seed "
@@ -166,7 +166,7 @@ _same_objects: ContextVar[bool] = ContextVar("same_objects", default=False)
 
 @contextmanager
 def same_objects() -> Iterator[None]:
-    """Let seeded runs go on whatever is not told of their objects: they are the same ones."""
+    """Let seeded runs resume with objects of incomplete fingerprint: they are the same objects."""
     token = _same_objects.set(True)
     try:
         yield
@@ -174,18 +174,18 @@ def same_objects() -> Iterator[None]:
         _same_objects.reset(token)
 
 
-def described(value: Any, depth: int = 0) -> Any:
-    """Return what tells a public argument from others, as JSON: numbers, names and digests."""
+def fingerprint(value: Any, depth: int = 0) -> Any:
+    """Return a JSON fingerprint of a public argument, made of numbers, names and digests."""
     if isinstance(value, np.generic):
         value = value.item()
     if value is None or isinstance(value, bool | int | float | str):
         return value
-    if isinstance(value, tuple | list) and len(value) <= _SHOWN:
-        return [described(each, depth + 1) for each in value]
+    if isinstance(value, tuple | list) and len(value) <= _MAX_LISTED:
+        return [fingerprint(each, depth + 1) for each in value]
     if isinstance(value, np.ndarray | tuple | list):
         array = np.ascontiguousarray(value)
         if array.dtype.hasobject:
-            return [described(each, depth + 1) for each in array.ravel().tolist()]
+            return [fingerprint(each, depth + 1) for each in array.ravel().tolist()]
         return f"{array.shape} {hashlib.sha256(array.tobytes()).hexdigest()}"
     if isinstance(value, np.ufunc):
         return {"class": f"numpy.{value.__name__}"}
@@ -194,8 +194,8 @@ def described(value: Any, depth: int = 0) -> Any:
     about: dict[str, Any] = {"class": f"{named.__module__}.{named.__qualname__}"}
     if isinstance(value, type) or _is_of_a_library(value):
         return about
-    if depth > _DEEPEST:
-        return about | {_UNTOLD: True}
+    if depth > _MAX_DEPTH:
+        return about | {_INCOMPLETE: True}
     if isinstance(value, FunctionType):
         parts = _code_of(value)
     elif "__dataclass_fields__" in vars(kind):
@@ -204,19 +204,19 @@ def described(value: Any, depth: int = 0) -> Any:
         held = getattr(value, "__dict__", {})
         parts = {name: each for name, each in held.items() if name[0] != "_"}
         slots = any(getattr(each, "__slots__", ()) for each in kind.__mro__)
-        if held or slots or not str(kind.__module__).startswith(_TOLD):
-            parts[_UNTOLD] = True  # what is its own, and what its methods do
-    return about | {name: described(each, depth + 1) for name, each in parts.items()}
+        if held or slots or not str(kind.__module__).startswith(_PACKAGE):
+            parts[_INCOMPLETE] = True  # private attributes and the code of methods are left out
+    return about | {name: fingerprint(each, depth + 1) for name, each in parts.items()}
 
 
 def _is_of_a_library(value: Any) -> bool:
-    """Whether a value is a function in compiled code that belongs to no object."""
+    """Return whether a value is a compiled function that is not bound to an object."""
     own = getattr(value, "__self__", None)
     return isinstance(value, BuiltinFunctionType) and (own is None or isinstance(own, ModuleType))
 
 
 def _code_of(function: FunctionType) -> dict[str, Any]:
-    """Return a digest of what a function does, and the values that it takes from around it."""
+    """Return a digest of a function's code, and the values that the code refers to."""
     code, around = function.__code__, function.__globals__
     used = [around[name] for name in sorted(_names(code)) if name in around]
     kinds = bool | int | float | str | FunctionType | BuiltinFunctionType | np.ufunc
@@ -227,12 +227,12 @@ def _code_of(function: FunctionType) -> dict[str, Any]:
         "enclosed": [cell.cell_contents for cell in function.__closure__ or ()],
         "defaults": [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()],
         "globals": values,
-        **({_UNTOLD: True} if len(values) < len(rest) else {}),
+        **({_INCOMPLETE: True} if len(values) < len(rest) else {}),
     }
 
 
 def _names(code: CodeType) -> set[str]:
-    """Return the names that a function and those in it may take from around them."""
+    """Return the global names that a function and its nested functions may use."""
     inside = [_names(each) for each in code.co_consts if isinstance(each, CodeType)]
     return set(code.co_names).union(*inside)
 
@@ -241,7 +241,7 @@ def _code_parts(code: CodeType) -> list[Any]:
     inside = [
         _code_parts(each)
         if isinstance(each, CodeType)
-        else sorted(map(repr, each))  # whose order is another one in each process
+        else sorted(map(repr, each))  # the order of a set differs between processes
         if isinstance(each, frozenset)
         else repr(each)
         for each in code.co_consts
@@ -249,36 +249,36 @@ def _code_parts(code: CodeType) -> list[Any]:
     return [code.co_code, code.co_names, inside]
 
 
-def tells_all(settings: Any) -> bool:
-    """Tell whether what :func:`described` returned leaves nothing out."""
+def is_complete(settings: Any) -> bool:
+    """Return whether a result of :func:`fingerprint` leaves nothing out."""
     if _same_objects.get():
         return True
     if isinstance(settings, Mapping):
-        return _UNTOLD not in settings and all(map(tells_all, settings.values()))
-    return all(map(tells_all, settings)) if isinstance(settings, list) else True
+        return _INCOMPLETE not in settings and all(map(is_complete, settings.values()))
+    return all(map(is_complete, settings)) if isinstance(settings, list) else True
 
 
-def described_problem(problem: Problem, facts: PublicFacts) -> dict[str, Any]:
-    """Return the same of a problem: of its records the public facts, and nothing else."""
+def fingerprint_problem(problem: Problem, facts: PublicFacts) -> dict[str, Any]:
+    """Return the fingerprint of a problem, with the public facts in place of its records."""
     public = ("loss", "regularizer", "activation", "hidden", "row_bounds")
     network = getattr(problem, "_network", None)  # of a Module
-    layers = ("direct", 0, None)  # of known layers, all of them trained, without augmentation
-    ours = [kind for kind in type(problem).__mro__ if kind.__module__.startswith(_TOLD)]
+    layers = ("direct", 0, None)  # known layers, all of them trained, without augmentation
+    ours = [kind for kind in type(problem).__mro__ if kind.__module__.startswith(_PACKAGE)]
     known = not all(map(isabstract, ours)) and (
         network is None
         or layers == (network.forward, *(getattr(problem, n) for n in ("frozen", "_augment")))
     )
     return {
-        **described(type(problem)),
-        "facts": described(facts),
-        **{name: described(getattr(problem, name, None)) for name in public},
+        **fingerprint(type(problem)),
+        "facts": fingerprint(facts),
+        **{name: fingerprint(getattr(problem, name, None)) for name in public},
         "module": None if network is None else str(network.module),
-        **({} if known else {_UNTOLD: True}),
+        **({} if known else {_INCOMPLETE: True}),
     }
 
 
 class Checkpoint:
-    """What the next step of a run starts from, and what has been paid; its end lets the file go."""
+    """The last step of a run and all events charged, in a file that stays locked until exit."""
 
     def __init__(
         self, path: Path, settings: Mapping[str, Any], oracle: PrivateOracle, every: int
@@ -286,19 +286,19 @@ class Checkpoint:
         self._path, self._settings, self._oracle, self._every = path, settings, oracle, every
         self._seeded = settings["rng"] == "seeded"
         self._held: int | None = None
-        self._texts: list[str] = []  # of the runs of events that cannot grow any more
-        self._asked = False  # since the last step
-        self._bought = 0  # until the last step
-        self._covered = 0  # purchases that the file has
-        self.unwritten: OSError | None = None  # why the file has not the last step
+        self._texts: list[str] = []  # JSON of the runs of equal events that cannot grow any more
+        self._charged_since_step = False
+        self._charged = 0  # events charged until the last step
+        self._on_disk = 0  # events that the file lists
+        self.unwritten: OSError | None = None  # why the file lacks the last step
         self.made = 0  # steps
-        self.lost = 0  # batches bought after the last step when the file was read; they stay paid
+        self.lost = 0  # batches charged after the last step of the file read; they stay charged
         self.w = np.empty(0)  # (R, d), of the last step, as are the states of method and output
         self.state: Mapping[str, Any] = {}
         self.output: Mapping[str, np.ndarray] = {}
 
     def begin(self, w: np.ndarray) -> None:
-        """Make the file of a run from ``w``."""
+        """Create the file of a run that starts from ``w``."""
         self.w = w
         try:
             made = os.open(self._path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
@@ -314,10 +314,10 @@ class Checkpoint:
             self._hold(None)
             self._path.unlink()
             raise
-        self._oracle.write_ahead(self._purchase)
+        self._oracle.write_ahead(self._write_charge)
 
-    def go_on(self) -> None:
-        """Read the file, and charge what it says was bought."""
+    def resume(self) -> None:
+        """Read the file, and charge the events that it lists."""
         try:
             opened = os.open(self._path, os.O_RDWR)
         except FileNotFoundError:
@@ -326,26 +326,22 @@ class Checkpoint:
             ) from None
         self._hold(_locked(opened, self._path))
         try:
-            self._take(*_read(self._path))
+            self._restore(*_read(self._path))
         except BaseException:
             self._hold(None)
             raise
-        self._oracle.write_ahead(self._purchase)
+        self._oracle.write_ahead(self._write_charge)
 
-    def _take(self, about: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
-        if other := _differences("", about["settings"], json.loads(json.dumps(self._settings))):
-            raise ValueError(
-                f"resume: {self._path} is of a run with another {', '.join(other)}; a run goes on "
-                "with the arguments that it began with, or another one begins"
-            )
-        self.made, self._bought = about["made"], about["bought"]
+    def _restore(self, about: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
+        _check_same(self._path, about["settings"], self._settings)
+        self.made, self._charged = about["made"], about["bought"]
         self.w = arrays["w"]
-        self.state, self.output = _below("state.", arrays), _below("output.", arrays)
+        self.state, self.output = _with_prefix("state.", arrays), _with_prefix("output.", arrays)
         runs = [(decoded(event, _CLASSES), count) for event, count in about["events"]]
-        if self._seeded:  # its batches after the last step are bought again, with the same noise
-            runs = _first(runs, self._bought)
+        if self._seeded:  # batches after the last step are charged again, with the same noise
+            runs = _first(runs, self._charged)
             self._oracle.streams = about["streams"]
-        self.lost = sum(count for _, count in runs) - self._bought
+        self.lost = sum(count for _, count in runs) - self._charged
         try:
             self._oracle.charge_again(runs, about["noise"])
         except (PrivacyBudgetExceeded, IncompatibleAccounting) as error:
@@ -356,22 +352,22 @@ class Checkpoint:
     def step(
         self, made: int, w: np.ndarray, state: Mapping[str, Any], output: Mapping[str, np.ndarray]
     ) -> None:
-        """Take what a step has made; the next purchase writes it, or else it is written here."""
-        # The batches that are left of an epoch are in no file: a seeded run repeats it.
-        asked, self._asked = self._asked, False
-        if self.lost and not asked:
+        """Keep the result of a step; it is written at the next charge, or else here."""
+        # No file has the remaining batches of an epoch: a seeded run repeats the epoch.
+        charged, self._charged_since_step = self._charged_since_step, False
+        if self.lost and not charged:
             return
         self.made, self.w, self.state, self.output = made, w, state, output
-        self._bought, self.lost = len(self._oracle.ledger), 0
+        self._charged, self.lost = len(self._oracle.ledger), 0
         epoch_left = self._seeded and self._oracle.is_busy
-        if not asked and not epoch_left and made % self._every == 0:
+        if not charged and not epoch_left and made % self._every == 0:
             self._write()
 
-    def _purchase(self) -> None:
-        """Write down what has just been bought, before it is drawn, and what is planned next."""
-        # The streams of a seeded run are still those after the last step at its first purchase.
-        first, self._asked = not self._asked, True
-        if len(self._oracle.ledger) <= self._covered or (self._seeded and not first):
+    def _write_charge(self) -> None:
+        """Write what has just been charged, before it is drawn, and what is planned next."""
+        # At its first charge after a step, the streams of a seeded run are still those of the step.
+        first, self._charged_since_step = not self._charged_since_step, True
+        if len(self._oracle.ledger) <= self._on_disk or (self._seeded and not first):
             return
         guard, ahead = self._oracle.guard, []
         if isinstance(guard, Plan):
@@ -382,22 +378,22 @@ class Checkpoint:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Write the last step, which a seeded run repeats instead, and let the file go."""
+        """Write the last step, which a seeded run repeats instead, and release the lock."""
         try:
             if not self._seeded:
                 self._write()
-        except OSError as failure:  # what was paid before is in the file; no result is lost for it
+        except OSError as failure:  # all charges are on disk, so the result need not be lost
             self.unwritten = failure
         finally:
             self._hold(None)
 
     def _write(self, ahead: Sequence[tuple[Event, int]] = ()) -> None:
-        """Replace the file by one that is complete and locked; what comes ``ahead`` is bought."""
+        """Replace the file by a complete, locked one; events ``ahead`` count as charged."""
         about = {
             "format": _FORMAT,
             "settings": self._settings,
             "made": self.made,
-            "bought": self._bought,
+            "bought": self._charged,
             "noise": self._oracle.ledger.noise,
             "streams": self._oracle.streams if self._seeded else None,
         }
@@ -410,8 +406,8 @@ class Checkpoint:
             os.fsync(file.fileno())
             held = _locked(os.dup(file.fileno()))
         self._hold(held)
-        self._covered = len(self._oracle.ledger) + sum(count for _, count in ahead)
-        if fcntl is not None:  # a folder can be synchronized where it can be opened
+        self._on_disk = len(self._oracle.ledger) + sum(count for _, count in ahead)
+        if fcntl is not None:  # Windows cannot open a folder to synchronize it
             folder = os.open(self._path.parent, os.O_RDONLY)
             try:
                 os.fsync(folder)
@@ -419,21 +415,21 @@ class Checkpoint:
                 os.close(folder)
 
     def _events(self, ahead: Sequence[tuple[Event, int]]) -> str:
-        """Return the ledger and what is ahead as JSON; the ledger's last run may still grow."""
+        """Return the ledger and the events ahead as JSON; the ledger's last run may still grow."""
         runs = self._oracle.ledger.runs[len(self._texts) :]
         texts = [json.dumps([encoded(event, _CLASSES), count]) for event, count in (*runs, *ahead)]
         self._texts += texts[: max(0, len(runs) - 1)]
         return f"[{', '.join([*self._texts, *texts[max(0, len(runs) - 1) :]])}]"
 
     def _hold(self, held: int | None) -> None:
-        """Keep a locked file open in place of the one before."""
+        """Keep a locked file open, and close the previous one."""
         if self._held is not None:
             os.close(self._held)
         self._held = held
 
 
 def _locked(opened: int, path: Path | None = None) -> int | None:
-    """Return an open file locked as long as it is open, the one of that name; or raise."""
+    """Lock an open file until it is closed; raise if ``path`` is in use or another file now."""
     if fcntl is None:
         os.close(opened)
         return None
@@ -452,11 +448,11 @@ def _locked(opened: int, path: Path | None = None) -> int | None:
     return opened
 
 
-# What a file says
+# Contents of a file
 
 
 def _numbers(name: str, value: Any) -> np.ndarray:
-    """Return a part of a method's state as an array; others could be read by unpickling alone."""
+    """Return a part of a method's state as a numeric array, which can be read without pickle."""
     array = np.asarray(value)
     if array.dtype.kind not in "biuf":
         raise TypeError(f"state[{name!r}] of a step must be numbers, got {value!r}")
@@ -468,7 +464,7 @@ def _bytes(text: str) -> np.ndarray:
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
-    """Return the facts and the arrays of a file, or raise ValueError naming it."""
+    """Return the metadata and the arrays of a file, or raise ValueError naming it."""
     try:
         with open(path, "rb") as file, np.load(file, allow_pickle=False) as stored:
             arrays = {name: stored[name] for name in stored.files}
@@ -482,8 +478,8 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     return about, arrays
 
 
-def _below(prefix: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return the arrays whose names begin so, without that."""
+def _with_prefix(prefix: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the arrays whose names begin with ``prefix``, without it in their names."""
     return {
         name.removeprefix(prefix): each for name, each in arrays.items() if name.startswith(prefix)
     }
@@ -529,8 +525,18 @@ def decoded(value: Any, classes: Mapping[str, Any]) -> Any:
     return classes[value["class"]](**parts)
 
 
+def _check_same(path: Path, then: Any, now: Any) -> None:
+    """Raise ValueError naming the arguments that differ from those of the file's run."""
+    other = _differences("", then, json.loads(json.dumps(now)))
+    if other:
+        raise ValueError(
+            f"resume: {path} is of a run with another {', '.join(other)}; a run goes on with the "
+            "arguments that it began with, or another one begins"
+        )
+
+
 def _differences(name: str, then: Any, now: Any) -> list[str]:
-    """Return the names of the arguments that differ."""
+    """Return the names of the settings that differ."""
     if not (isinstance(then, dict) and isinstance(now, dict) and then.keys() == now.keys()):
         return [] if repr(then) == repr(now) else [name]
     inner = {key: f"{name}.{key}" if name else key for key in now}

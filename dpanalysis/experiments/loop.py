@@ -29,7 +29,7 @@ _RAISES = ContextVar("_RAISES", default=False)
 
 @contextmanager
 def whole_runs() -> Iterator[None]:
-    """Let Ctrl-C end what surrounds a run, where part of a run is of no use."""
+    """Let Ctrl-C propagate out of a run, where a partial result is useless."""
     before = _RAISES.set(True)
     try:
         yield
@@ -40,8 +40,8 @@ def whole_runs() -> Iterator[None]:
 class Output:
     """The last iterate, one drawn uniformly from all of them, or their mean: ``w`` (R, d)."""
 
-    # If a run stops early, a drawn iteration that it did not reach means its last iterate.
-    # ``random`` has one source per replicate, apart from those of noise and batches.
+    # If a run stops before the drawn iteration, its output is its last iterate.
+    # ``random`` has one source per replicate, independent of those of noise and batches.
 
     def __init__(self, kind: str, iterations: int, random: Sequence[Any]) -> None:
         self._kind = kind
@@ -53,7 +53,7 @@ class Output:
         self.released = also.get(kind, ())
 
     def add(self, iteration: int, w: np.ndarray) -> None:
-        """Update the output by the iterates (R, d) of the next iteration."""
+        """Update the output with the iterates (R, d) of the next iteration."""
         self._made = iteration
         if self._kind == "last" or iteration == 0:
             self.w = w
@@ -63,13 +63,13 @@ class Output:
             self.w = np.where((self._wanted >= iteration)[:, None], w, self.w)
 
     def state(self) -> dict[str, np.ndarray]:
-        """Return what :meth:`restore` needs beside the last iterates."""
+        """Return what :meth:`restore` needs besides the last iterates."""
         if self._kind == "last":
             return {}
         return {"w": self.w, **({"wanted": self._wanted} if self._kind == "uniform" else {})}
 
     def restore(self, iteration: int, w: np.ndarray, state: Mapping[str, np.ndarray]) -> None:
-        """Go on from iterates (R, d) and the :meth:`state` there."""
+        """Continue from iterates (R, d) and the :meth:`state` there."""
         self._made, self.w = iteration, state.get("w", w)
         if "wanted" in state:
             self._wanted = state["wanted"]
@@ -93,7 +93,7 @@ RECORDERS: Mapping[str, Recorder] = {
 
 
 def choose_recorders(record: Iterable[str | Recorder], problem: Any) -> dict[str, Recorder]:
-    """Return the named or given recorders by name, or raise."""
+    """Return a dict of recorders, from names and functions, or raise."""
     chosen: dict[str, Recorder] = {}
     for item in _each(record):
         if callable(item):
@@ -177,7 +177,7 @@ class _NoBar(nullcontext[Any]):
 
 
 class Log:
-    """The record of a run: rows of (iteration, values of the R replicates)."""
+    """The history of a run: rows of (iteration, values of the R replicates)."""
 
     def __init__(
         self, problem: Any, recorders: Mapping[str, Recorder], every: int, ledger: Sized = ()
@@ -196,7 +196,7 @@ class Log:
         released: Mapping[str, float] | None = None,
         force: bool = False,
     ) -> None:
-        """Record the iterates ``w`` (R, d) at every recorded iteration, and released numbers."""
+        """Record the iterates ``w`` (R, d), if this iteration is recorded, and released numbers."""
         self._released = self._released if released is None else released
         if self._iterations and self._iterations[-1] == iteration:
             return
@@ -216,14 +216,14 @@ class Log:
             if name not in self._recorders:
                 self._values.setdefault(name, [absent] * len(self._iterations))
                 found[name] = np.full(len(w), self._released.get(name, np.nan))
-        for name, value in found.items():  # all of them, or none where a recorder fails
+        for name, value in found.items():  # here, so that a failing recorder leaves no partial row
             self._values[name].append(value)
         self._iterations.append(iteration)
         self.charged.append(len(self._ledger))
 
     @staticmethod
     def merge(logs: Sequence[Log]) -> dict[str, np.ndarray]:
-        """Return the records of several runs on common iterations; ended runs keep their last."""
+        """Return the records of several runs on common iterations; ended runs repeat their last."""
         iterations = np.unique(np.concatenate([log._iterations for log in logs]))
         merged = {"iteration": iterations}
         names = dict.fromkeys(name for log in logs for name in log._values)
@@ -259,7 +259,7 @@ class Ended:
 
 
 class Loop:
-    """A method with its guard (or ``shared``, of several runs): planned first, and then run."""
+    """A method with its guard, or one ``shared`` by several runs: planned first, and then run."""
 
     def __init__(
         self,
@@ -273,7 +273,7 @@ class Loop:
         self._method, self._facts, self._budget, self._shared = method, facts, budget, shared
         self._accountant = accountant
         if isinstance(shared, Filter):
-            accountant = shared.notion  # noise for another one would cost more in this filter
+            accountant = shared.notion  # noise calibrated by another would cost more here
         self._plan = method.prepare(facts, budget, accountant)
         planned = method.events(facts, self._plan)
         self._adapts = planned is None
@@ -358,7 +358,7 @@ class Loop:
         bar: Any,
         file: Checkpoint | None,
     ) -> Ended:
-        """Run one oracle's replicates from ``w``, or from where the file says."""
+        """Run one oracle's replicates from ``w``, or from the last step of the file."""
         together = self._method.together
         log, made, status = recording.log(oracle.ledger), 0, "finished"
         failure: Exception | None = None
@@ -379,7 +379,7 @@ class Loop:
                 except PrivacyBudgetExceeded as error:
                     if not self._adapts:
                         status = "budget exceeded"
-                    # A refusal of the filter ends an adaptive run; the start alone is no answer.
+                    # A filter's refusal just ends an adaptive run; others must have made a step.
                     if isinstance(oracle.guard, Plan) or not (self._adapts or made):
                         failure = error
                     break
@@ -424,7 +424,7 @@ class Loop:
 
     @staticmethod
     def _warn_of_interrupt(made: int) -> None:
-        with suppress(RuntimeWarning):  # as an error it would lose what is paid
+        with suppress(RuntimeWarning):  # turned into an error, it would lose the result
             warn_caller(
                 f"interrupted at iteration {made}: the result holds what has been released, and "
                 "its ledger what was paid for that",

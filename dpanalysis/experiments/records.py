@@ -1,4 +1,4 @@
-"""Tables on disk: a CSV file, with settings and column types in a JSON file beside it."""
+"""Tables on disk: a CSV file, and a JSON file with its settings and column types."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ Table: TypeAlias = dict[str, np.ndarray]
 
 @dataclass(frozen=True, eq=False)
 class Record:
-    """One finished cell.
+    """One finished cell of a sweep.
 
     Attributes
     ----------
     parameters : dict
         Arguments of the function.
     result : dict of str to ndarray
-        Its return value (numbers as 0-d arrays).
+        Return value of the function (numbers as 0-d arrays).
 
     Examples
     --------
@@ -60,7 +60,7 @@ def plain(value: Any, name: str = "value") -> Any:
 
 @contextmanager
 def atomic_write(path: str | os.PathLike[str], mode: str = "w") -> Iterator[IO[Any]]:
-    """Open a file that gets its name only when it is complete."""
+    """Open a temporary file that is renamed to ``path`` when it is complete."""
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
     handle, scratch = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
@@ -79,14 +79,14 @@ def save_table(
     table: Mapping[str, Any],
     settings: Mapping[str, Any] | None = None,
 ) -> None:
-    r"""Write a table as CSV, and its settings and column types as JSON beside it.
+    r"""Write a table as CSV, and its settings and column types as JSON next to it.
 
     Numbers are written with enough digits to be read back unchanged.
 
     Parameters
     ----------
     path : str or path-like
-        The CSV file; the JSON file has the same name with ``.json`` at its end.
+        The CSV file; the JSON file has the same name with the suffix ``.json``.
     table : mapping of str to one-dimensional array
         Columns of equal length: numbers, booleans or text.
     settings : mapping, optional
@@ -132,7 +132,7 @@ def load_table(path: str | os.PathLike[str]) -> tuple[Table, dict[str, Any]]:
     Returns
     -------
     table, settings : dict
-        Columns, with the types they had; ValueError if they are not those of the JSON file.
+        Columns, with their original types; ValueError if they are not those of the JSON file.
     """
     target = Path(path)
     about = json.loads(target.with_suffix(".json").read_text(encoding="utf-8"))
@@ -151,12 +151,12 @@ def load_table(path: str | os.PathLike[str]) -> tuple[Table, dict[str, Any]]:
 
 
 def tabulate(records: Sequence[Record]) -> Table:
-    """Join the records of a sweep, in their order, into one long table.
+    """Concatenate the records of a sweep, in order, into one long table.
 
     Parameters
     ----------
     records : sequence of Record
-        Records with 1-d arrays of one length (scalars are repeated); the parameters become
+        Records with 1-d arrays of one length each (scalars are repeated); the parameters become
         columns too.
 
     Examples

@@ -40,8 +40,8 @@ class Result:
     ledger : Ledger
         Events of ONE replicate that were released.
     planned : tuple of Event
-        Events of ONE replicate as fixed in advance: those of the ledger, and those that a run
-        which stopped early did not reach.
+        Events of ONE replicate as fixed in advance: those of the ledger and, if the run stopped
+        early, those that it did not reach.
     method : Method
     plan : object
         Plan of the method, fixed before the data were accessed.
@@ -50,19 +50,19 @@ class Result:
         Number of iterations made.
     status : str
         "finished", "stopped by callback", "diverged", "budget exceeded", "interrupted", "failed".
-        Interrupted by Ctrl-C, a run returns what it has released; what it paid stays paid.
+        Interrupted by Ctrl-C, a run returns what it has released; its charges stand.
     private : bool
         False if gradients of private data are released without noise.
     seconds : float
-        Wall time of the run. NOT covered by the guarantee: it depends on the batches' sizes, and
-        on how long a solver took on these data.
+        Wall time of the run. NOT covered by the guarantee: it depends on the sizes of the batches,
+        and on how long a solver took on these data.
     released : tuple of str
-        What the guarantee covers; under add_or_remove_one for two data sets of the same nominal
+        What the guarantee covers; under add_or_remove_one, for two data sets of the same nominal
         size (``size=`` of the problem), which is public.
     drawn : ndarray of int, shape (R,), or None
         For ``output="uniform"``: the iteration of each row of ``w``.
     guard : Filter or None
-        Filter of an adaptive run: its grant is the guarantee, not the sum of the ledger.
+        Filter of an adaptive run: the guarantee is what it grants, not the sum of the ledger.
     ledgers : tuple of Ledger
         One per replicate, if they run one after the other.
     made : ndarray of int, shape (R,), or None
@@ -126,8 +126,8 @@ class Result:
     def hardened(self) -> bool:
         """Whether every release had exact noise, without floating-point errors.
 
-        This holds with ``rng="os"`` only, where the ledger says ``noise="exact"``. The batches
-        are then drawn exactly too: by integers, not by uniform numbers.
+        Only with ``rng="os"``, where the ledger has ``noise="exact"``. The batches are then drawn
+        exactly too: by integers, not by uniform floating-point numbers.
         """
         ledgers = self.ledgers or (self.ledger,)
         return self.private and all(ledger.noise == "exact" for ledger in ledgers)
@@ -137,15 +137,15 @@ class Result:
     ) -> Any:
         """Return the epsilon of the run at ``delta``: the tightest, or that of one accountant.
 
-        For a run that stopped early it is the epsilon of all planned events: when to stop was
-        decided by released values, so the events that happened were not fixed in advance and
-        their cost alone is not a guarantee. For an adaptive run it is the filter's grant, for the
-        same reason.
+        For a run that stopped early, this is the epsilon of all planned events: released values
+        decided when to stop, so the events that happened were not fixed in advance and their cost
+        alone is not a guarantee. For an adaptive run it is what the filter grants, for the same
+        reason.
 
         Parameters
         ----------
         delta : float or array of floats, optional
-            By default the delta of the budget, or 0. All numbers of an array hold at once.
+            By default the delta of the budget, or 0. All values of an array hold simultaneously.
         replicates : int
             Number of replicates released together; 1 for the guarantee of one run.
         accountant : {"tightest", "pure", "zcdp", "rdp", "pld"}
@@ -188,8 +188,8 @@ class Result:
         Returns
         -------
         float or ndarray of the shape of ``epsilon``
-            A bound that holds, at all of them at once; 1 if exact gradients of private data were
-            released.
+            A valid bound, at all of them simultaneously; 1 if exact gradients of private data
+            were released.
 
         Examples
         --------
@@ -208,15 +208,15 @@ class Result:
         return self.privacy_curve(replicates).delta(epsilon)
 
     def _fixed(self, replicates: int) -> list[Event]:
-        """Return what the guarantee is of: a cost is one only of events fixed in advance."""
+        """Return the events that the guarantee is for, which were fixed in advance."""
         made = self.planned or self.ledger.events
         return [Repeated(event, replicates) for event in made]
 
     def privacy_curve(self, replicates: int = 1) -> PrivacyCurve:
-        """Return what an attacker can tell from the run, at all error rates.
+        """Return the privacy curve of the run: an attacker's trade-off between error rates.
 
-        Of all planned events where the run stopped early, and of the filter's grant for an
-        adaptive run, as :meth:`epsilon`.
+        As for :meth:`epsilon`, the curve is that of all planned events if the run stopped early,
+        and that of the filter's grant for an adaptive run.
 
         Parameters
         ----------
@@ -231,7 +231,7 @@ class Result:
         Raises
         ------
         ValueError
-            If exact gradients of private data were released: an attacker can tell everything.
+            If exact gradients of private data were released, so that there is no privacy.
         """
         check_int("replicates", replicates, low=1)
         if not self.private:
@@ -248,26 +248,26 @@ class Result:
         delta: float | None = None,
         ax: Axes | None = None,
     ) -> Axes:
-        """Draw a record, such as the objective, over the iterations or over what they cost.
+        """Plot a record, such as the objective, against the iterations or against their epsilon.
 
-        The mean over the replicates, with a band that holds 80 % of them.
+        The line is the mean over the replicates, with a band that holds 80 % of them.
 
         Parameters
         ----------
         name : str, optional
-            A record of one number: a name in ``history``. The first one by default.
+            A scalar record: a name in ``history``. The first one by default.
         x : {"iteration", "epsilon"}
             Epsilon is that of all events charged until then: of a run planned to end there.
         delta : float, optional
-            For that epsilon; by default the delta of the budget, or 0.
+            The delta of that epsilon; by default that of the budget, or 0.
         ax : Axes, optional
-            One of a new figure by default, in the style of :mod:`dpanalysis.plotting`.
+            By default those of a new figure, in the style of :mod:`dpanalysis.plotting`.
 
         Raises
         ------
         ValueError
-            If there is no such record; for ``x="epsilon"``, if epsilon is infinite, or known of the
-            whole alone: the events depended on answers, or the replicates ran one after the other.
+            If there is no such record; for ``x="epsilon"``, if epsilon is infinite, or known only
+            for the whole run: the events depended on answers, or the replicates ran one by one.
 
         Examples
         --------
@@ -298,7 +298,7 @@ class Result:
         return ax
 
     def _costs(self, delta: float) -> tuple[np.ndarray, np.ndarray]:
-        """Return some of the records, and epsilon of the events before each."""
+        """Return the indices of some records, and epsilon of the events before each."""
         if self.charged is None or isinstance(self.method, AdaptiveMethod):
             raise ValueError("x must be 'iteration' here: only the epsilon of the whole is known")
         if not self.private:

@@ -25,10 +25,10 @@ from .checkpoint import (
     check_path,
     check_resumable,
     check_rng_again,
-    described,
-    described_problem,
+    fingerprint,
+    fingerprint_problem,
+    is_complete,
     kind_of_rng,
-    tells_all,
 )
 from .loop import Loop, Recorder, Recording, choose_recorders
 from .result import Result
@@ -88,19 +88,19 @@ def minimize(
         Called as ``callback(iteration, w)`` after each iteration; a true return value stops the
         run. The guarantee covers a decision based on ``w``, not one based on the data.
     checkpoint : path-like, optional
-        A new file, in a folder that is there, for what the run has released and paid, from which it
-        can go on. For methods that release their iterates: descent, SGD and Adam, line searches.
-        The file tells no more than the iterates do; if ``rng`` is an integer, it is as secret as
-        that.
+        A new file, in an existing folder, that records what the run has released and spent, so that
+        it can be resumed. For methods that release their iterates: descent, SGD and Adam, line
+        searches. The file reveals no more than the iterates do; if ``rng`` is an integer, it is as
+        secret as the seed.
     resume : path-like, optional
-        Go on from the last step in such a file, which is written on. All that was bought is in
-        the ledger; an iteration whose batch was bought and lost does not move. The arguments must
-        be those of the run. Noise and batches are drawn anew, with ``rng`` None or, if it was,
-        ``"os"``; with the same integer the run goes on bit for bit, which problems, losses, rules
-        and methods of your own classes do not allow. The history begins there.
+        Resume from the last step in such a file, which is then updated. All charged events are in
+        the ledger; an iteration whose batch was charged and lost leaves the iterate unchanged. The
+        arguments must be those of the run. Noise and batches are drawn anew, with ``rng`` None or,
+        if it was, ``"os"``; with the same integer the run resumes bit for bit, which user-defined
+        problems, losses, rules and methods do not allow. The history starts there.
     checkpoint_every : int
-        Number of batches from one writing of the file to the next, which takes some milliseconds.
-        A run that is killed loses so many at most; Ctrl-C or an exception loses the open one.
+        Number of batches between two writes of the file, which take some milliseconds each. A
+        killed run loses at most so many batches; Ctrl-C or an exception loses the open one.
 
     Raises
     ------
@@ -113,19 +113,19 @@ def minimize(
     FileExistsError
         If the file of ``checkpoint`` exists.
     FileNotFoundError
-        If its folder does not, or the file of ``resume``.
+        If its folder, or the file of ``resume``, does not exist.
     RuntimeError
-        If the file of ``resume`` belongs to a run that goes on.
+        If another run is using the file of ``resume``.
 
-    Any other error of a step (a file that cannot be read any more) has the result of the steps
-    before as its attribute ``partial``, with all that was paid for in the ledger.
+    Any other error of a step (a file that cannot be read any more) has the result of the previous
+    steps as its attribute ``partial``, with all charged events in the ledger.
 
     Notes
     -----
-    *Checkpoints.* An event is in the file before its batch is drawn, so that nothing that anybody
-    has seen is missing in it, whenever the run is killed. A copy of the file is a second budget:
-    two runs from two copies both buy the steps that are left, and each ledger has them once. The
-    proof is at the head of ``dpanalysis/experiments/checkpoint.py``.
+    *Checkpoints.* An event is in the file before its batch is drawn, so that the file lists all
+    that anybody has seen, whenever the run is killed. A copy of the file is a second budget: two
+    runs from two copies both take the remaining steps, and each ledger lists them once. The proof
+    is in the docstring of ``dpanalysis/experiments/checkpoint.py``.
 
     Examples
     --------
@@ -162,7 +162,7 @@ def minimize(
     if resume is not None:
         check_rng_again(rng)
     facts = problem.facts(_relation(method.sampling, agreed))
-    method.sampling.validate(facts.n)  # the public number: an error must not tell the other
+    method.sampling.validate(facts.n)  # the public number: an error must not reveal the true one
     _check_budget(facts, agreed)
     w = _start("w0", np.zeros(facts.d) if w0 is None else w0, facts.d, replicates)
     recorders = choose_recorders(record, problem)
@@ -170,27 +170,26 @@ def minimize(
     random = mechanisms.spawn(rng, len(w))
     oracles = loop.oracles(problem, random)
     oracles[0].check_clipping(method.clipping)
-    for name in method.needs:  # or it would be paid before it is missed
+    for name in method.needs:  # before anything is charged
         problem.check_offers(name)
     if w0 is None and getattr(problem.initial, "__func__", None) is not Problem.initial:
-        # The draws are children of the sources after the oracle's, so that its noise and batches
-        # are the same as with w0=zeros.
+        # Spawned after the oracle's streams, so that its noise and batches are those of w0=zeros.
         drawn = [problem.initial(mechanisms.spawn(source, 1)[0]) for source in random]
         w = _start("problem.initial(rng)", np.stack(drawn), facts.d, replicates)
     recording = Recording(problem, recorders, every, progress, callback)
     if path is None:
         return loop.run(w, oracles, random, recording)
     settings = {
-        "problem": described_problem(problem, facts),
-        "method": described(method),
-        "plan": described(loop.plan),
-        "budget": described(agreed),
+        "problem": fingerprint_problem(problem, facts),
+        "method": fingerprint(method),
+        "plan": fingerprint(loop.plan),
+        "budget": fingerprint(agreed),
         "accountant": accountant,
         "replicates": len(w),
-        "w0": described(None if w0 is None else np.asarray(w0, dtype=np.float64)),
+        "w0": fingerprint(None if w0 is None else np.asarray(w0, dtype=np.float64)),
         "rng": kind_of_rng(rng),
     }
-    if settings["rng"] == "seeded" and not tells_all(settings):
+    if settings["rng"] == "seeded" and not is_complete(settings):
         raise ValueError(
             "rng must be None or 'os' with a checkpoint of a problem, a loss, a rule or a method "
             f"of your own class, got {rng!r}: a file does not tell it from others, and a run that "
@@ -200,11 +199,11 @@ def minimize(
     if resume is None:
         file.begin(w)
     else:
-        file.go_on()
+        file.resume()
     with file:
         result = loop.run(w, oracles, random, recording, file)
     if file.unwritten is not None:
-        with suppress(RuntimeWarning):  # as an error it would lose what is paid
+        with suppress(RuntimeWarning):  # turned into an error, it would lose the result
             warn_caller(f"{path} has not the last step: {file.unwritten}", RuntimeWarning)
     return result
 

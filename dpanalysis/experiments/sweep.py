@@ -1,4 +1,4 @@
-"""Grids of runs: each cell is computed once and stored on disk, so that sweeps are resumable."""
+"""Grids of runs: each cell is computed once and stored on disk, so sweeps can be resumed."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class SweepStopped(RuntimeError):
 
 @dataclass(frozen=True)
 class SweepLimits:
-    """The latest ``time.monotonic`` at which a cell may begin, the watch, and who computes."""
+    """Deadline (``time.monotonic``) for starting cells, watch, and provenance of the results."""
 
     stop_at: float = math.inf
     watch: Watch | None = None
@@ -83,22 +83,22 @@ def sweeping(
     watch: Watch | None = None,
     made_by: Mapping[str, str] | None = None,
 ) -> Iterator[None]:
-    """Set a time limit for the sweeps inside, watch their cells, or name what computes them.
+    """Set a time limit for the sweeps inside, watch their cells, or record their provenance.
 
-    After the limit no cell begins; running cells are finished and kept, and the sweep raises
+    After the limit no cell is started; running cells are finished and kept, and the sweep raises
     :class:`SweepStopped`, so that a batch queue's limit costs no work. On Dask and Ray give sweeps
-    a number of ``jobs``; without one all cells are submitted, and so begun, at once.
+    a number of ``jobs``; without one all cells are submitted, and so started, at once.
 
     Parameters
     ----------
     stop_after : float, optional
-        Seconds from now, at least 0; an enclosing limit that is earlier stays.
+        Seconds from now, at least 0; an earlier enclosing limit still holds.
     made_by : mapping of str to str, optional
-        Written into ``made_by`` of each cell that is computed, beside code, versions and
-        processor: for example the commit and the device.
+        Added to ``made_by`` of each cell that is computed, next to code, versions and processor:
+        for example the commit and the device.
     watch : callable, optional
-        Called as ``watch(path, result)`` for each cell of a finished sweep, computed or kept,
-        in their order; the ``.json`` file beside the ``.npz`` file describes it.
+        Called as ``watch(path, result)`` for each cell of a finished sweep, computed or loaded,
+        in order; the ``.json`` file next to the ``.npz`` file describes it.
 
     Examples
     --------
@@ -123,12 +123,12 @@ def sweeping(
         _limits.reset(token)
 
 
-# Provenance: the code, the libraries and the processor that the bits of a result depend on
+# Provenance: code, libraries and processor, on which the last bits of a result depend
 
 
 @cache
 def code_digest(*packages: str) -> str:
-    """Return a digest of the Python files of some packages, by name."""
+    """Return a digest of the Python files of the named packages."""
     digest = hashlib.sha256()
     for package in packages:
         try:
@@ -157,8 +157,8 @@ def provenance(module: str) -> dict[str, str]:
 
 
 def _processor() -> str:
-    """Return what the processor is: libraries choose kernels by it, which round differently."""
-    # There are many of a name without a number, such as "AMD EPYC": the model tells them apart.
+    """Return the processor's name: libraries choose kernels by it, which round differently."""
+    # A name without a number, such as "AMD EPYC", is shared by many models.
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -223,7 +223,7 @@ class _Cell:
     parameters: dict[str, Any]
     identity: str  # JSON of function, version and parameters
     path: Path
-    made_by: Mapping[str, str] = field(default_factory=dict)  # beside what is seen from here
+    made_by: Mapping[str, str] = field(default_factory=dict)  # added to provenance()
 
     def load(self) -> dict[str, np.ndarray] | None:
         """Return the stored result, or ``None`` if it must be computed."""
@@ -241,7 +241,7 @@ class _Cell:
         return None
 
     def compute(self, function: Callable[..., Any], settings: Any) -> Finished:
-        """Call the function."""
+        """Call the function on one thread."""
         with one_thread():
             start = time.perf_counter()
             with whole_runs():
@@ -290,10 +290,10 @@ def _compute(
 def _compute_all(
     todo: list[_Cell], function: Callable[..., Any], settings: Any, jobs: int | None, bar: Any
 ) -> dict[str, str]:
-    """Compute and write cells, until a write fails; return tracebacks by identity."""
+    """Compute and store cells until a write fails; return tracebacks by identity."""
     kept, traces, until = bar.n, dict[str, str](), sweep_limits()
     unkept: list[OSError] = []
-    # A worker on another machine may not see the folder: its results are written here.
+    # A worker on another machine may not see the folder, so this process writes its results.
     tasks = [(cell, function, settings, not backends.are_remote()) for cell in todo]
 
     def may_begin() -> bool:
@@ -337,16 +337,15 @@ def sweep(
 ) -> list[Record]:
     """Call ``function(**cell)`` for every cell, store each result on disk, and return them.
 
-    A finished cell is never computed again: its file is named by a hash of the function's
-    qualified name, the version and the cell. So an interrupted sweep continues where it
-    stopped, and a larger grid reuses the cells of a smaller one. A cell draws its randomness
-    from a seed among its parameters, and runs on one thread, so that the results do not depend on
-    ``jobs`` or ``backend``.
+    A finished cell is never recomputed: its file name is a hash of the function's qualified name,
+    the version and the cell. So an interrupted sweep continues where it stopped, and a larger grid
+    reuses the cells of a smaller one. A cell draws its randomness from a seed among its parameters,
+    and runs on one thread, so the results do not depend on ``jobs`` or ``backend``.
 
     Results are written as the cells finish: by the worker or, with Dask, Ray and backends of
     other packages, whose workers may not see the folder, by the caller. If a worker dies (killed,
-    out of memory, a crash in compiled code), the running cells are computed again; a cell has
-    failed when it has killed two workers alone.
+    out of memory, a crash in compiled code), the running cells are recomputed; a cell has failed
+    when two workers died while it alone was running.
 
     Parameters
     ----------
@@ -356,10 +355,10 @@ def sweep(
     cells : iterable of dict
         Parameters of the calls: numbers, text, None, and lists or dicts of these.
     folder : str or path-like
-        Folder of the results: ``<key>.npz`` and, for people, ``<key>.json``.
+        Folder of the results: ``<key>.npz`` and, human-readable, ``<key>.json``.
     jobs : int, optional
-        Number of cells at once; 1 for all in this process, -1 for one per core (with Dask or Ray:
-        as many as the cluster takes). By default that of ``joblib.parallel_config``, or 1.
+        Number of concurrent cells; 1 for all in this process, -1 for one per core (with Dask or
+        Ray: as many as the cluster takes). By default that of ``joblib.parallel_config``, or 1.
     backend : str, optional
         ``"loky"`` (processes), ``"threading"``, ``"dask"`` (on the current client), ``"ray"``, or
         a name registered with joblib. By default that of ``joblib.parallel_config``, or
@@ -367,8 +366,7 @@ def sweep(
     progress : bool
         Whether to show a progress bar on stderr.
     settings : dict, optional
-        Written beside every result, for people; neither passed to the function nor part of
-        the key.
+        Stored in the JSON file of every result; neither passed to the function nor part of the key.
     version : int
         Increase it when the function changes, so that old results are not reused.
 
@@ -393,7 +391,7 @@ def sweep(
     Warns
     -----
     RuntimeWarning
-        If a stored file is damaged; its cell is computed again.
+        If a stored file is damaged; its cell is recomputed.
 
     Examples
     --------
@@ -446,7 +444,7 @@ def sweep(
             if trace is None and not sweep_limits().may_begin() and not cell.path.exists():
                 left += 1
                 continue
-            # Read back: the same bits as a later run will get.
+            # Read back, so that this run returns the same bits as a later one.
             result = None if trace else cell.load()
             if result is None:
                 failures.append((cell.parameters, trace or f"OSError: {cell.path} cannot be read"))
@@ -476,7 +474,7 @@ def _home(folder: Any) -> Path:
 
 
 def kept_cell(name: str, version: int, parameters: Mapping[str, Any], home: Path) -> _Cell:
-    """Return the cell of a call, with the file in which its result is kept."""
+    """Return the cell of a call, with the path of its stored result."""
     if not isinstance(parameters, Mapping):
         raise TypeError(f"cells must be dicts of parameters, got {parameters!r}")
     identity = json.dumps(

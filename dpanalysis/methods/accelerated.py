@@ -133,11 +133,11 @@ class HeavyBall(WithErrorBound):
 
         check_bounded_curvature(facts)
         numbers = self.step_size, self.momentum, facts.mu, facts.L
-        certificate = _least_noise(*map(float, numbers))  # an array of one number has no hash
+        certificate = _least_noise(*map(float, numbers))  # 0-d arrays are not hashable
         return heavy_ball_recursion(self.iterations, certificate)
 
 
-@lru_cache(maxsize=16)  # a plan, and each number of iterations that is compared, asks again
+@lru_cache(maxsize=16)  # called again for the plan and for every horizon that is compared
 def _least_noise(step_size: float, momentum: float, mu: float, L: float) -> Certificate:
     """Return the certificate with the lowest noise floor."""
     from ..theory import heavy_ball_certificate
@@ -211,8 +211,8 @@ class Nesterov(WithErrorBound):
 class MultistageNesterov(WithErrorBound):
     """Nesterov's method in stages, (4.7).
 
-    From the third stage on each halves sqrt(alpha) and doubles the length. The momentum is reset
-    when a stage starts. Problem: an L-smooth, mu-strongly convex F. Guarantee: Theorem 4.3,
+    Each stage from the third on halves sqrt(alpha) and doubles the length. The momentum is reset
+    at the start of a stage. Problem: an L-smooth, mu-strongly convex F. Guarantee: Theorem 4.3,
     corrected, with the weights of :func:`dpanalysis.theory.multistage_weights`.
 
     Parameters

@@ -25,12 +25,12 @@ class Step:
 
     Attributes
     ----------
-    w : ndarray of shape (R, d) for a method that makes replicates together, else (d,)
+    w : ndarray of shape (R, d) for a method that runs replicates together, else (d,)
     released : mapping of str to float
         Other numbers that the guarantee covers, such as the step size.
     state : mapping of str to array_like
-        What :meth:`Method.resume` needs beside ``w``: numbers made of the oracle's answers and of
-        public ones, since they may be written to a file.
+        What :meth:`Method.resume` needs besides ``w``: numbers computed from the oracle's answers
+        and public ones only, since they may be written to a file.
     """
 
     w: np.ndarray
@@ -48,12 +48,12 @@ class Method(ABC):
     Attributes
     ----------
     sampling : Sampling
-        Sampling of the batches; it decides under which relations the method can be accounted.
+        Sampling of the batches; it determines under which relations the method can be accounted.
     clipping : Clipping or None
-        Rule for the gradients.
+        Clipping rule of the gradients.
     together : bool
         Whether :meth:`run` computes all R replicates at once, with iterates of shape (R, d).
-        Otherwise it is called for each replicate, with iterates of shape (d,).
+        Otherwise it is called once per replicate, with iterates of shape (d,).
     output : {"last", "uniform", "average"}
         Which iterate, or the average, a run returns.
     released : tuple of str
@@ -80,7 +80,7 @@ class Method(ABC):
 
     @abstractmethod
     def events(self, facts: PublicFacts, plan: Any) -> Sequence[Event] | None:
-        """Return the events of one replicate, batch by batch, in their order.
+        """Return the events of one replicate, one per batch, in order.
 
         The run is then controlled by a :class:`dpanalysis.privacy.Plan`, for which every
         accountant is valid. None if the events depend on answers: the run is then controlled by
@@ -96,7 +96,7 @@ class Method(ABC):
         """Yield one step per iteration from ``w``; no batch may be open while it yields.
 
         The public start ``w`` has shape (R, d) or (d,), and the oracle is that of all replicates or
-        of the one, see :attr:`together`.
+        of one, see :attr:`together`.
         """
 
     def length(self, plan: Any) -> int | None:
@@ -108,21 +108,21 @@ class Method(ABC):
     ) -> Iterator[Step]:
         """Yield the steps that :meth:`run` would yield after ``step``, its step number ``made``.
 
-        For ``checkpoint`` of :func:`dpanalysis.minimize`, which a method takes that overrides this,
-        and yields steps with all of its state. The state is empty where ``made`` is 0. ``lost``
-        batches were bought after that step, and are paid: where all events are planned, an
-        iteration is lost with its batch, and is to be yielded as a step that does not move.
+        A method that overrides this, and yields steps with all of its state, can be run with a
+        ``checkpoint`` of :func:`dpanalysis.minimize`. The state is empty if ``made`` is 0. ``lost``
+        batches were charged after that step, and stay charged: if all events are planned, an
+        iteration is lost with its batch, and must be yielded as a step with an unchanged iterate.
         """
         raise TypeError(f"{self!r} cannot be resumed: it has no resume()")
 
     def __repr__(self) -> str:
-        """Return the parameters that differ from the defaults, and long tuples by their range."""
+        """Return the parameters that differ from the defaults; long tuples are shown by range."""
         if not is_dataclass(self):
             return f"{type(self).__name__}()"
         shown = []
         for each in sorted(fields(self), key=lambda each: bool(each.kw_only)):
             value = getattr(self, each.name)
-            if type(value) is tuple and len(value) > 3:  # not a named one
+            if type(value) is tuple and len(value) > 3:  # not a named tuple
                 shown.append(
                     f"{each.name}=<{len(value)} numbers, {min(value):g} to {max(value):g}>"
                 )
@@ -132,14 +132,14 @@ class Method(ABC):
 
 
 class AdaptiveMethod(Method):
-    """A method whose queries, and their number and accuracy, depend on earlier answers.
+    """A method whose queries, including their number and noise, depend on earlier answers.
 
     Each run is controlled by a filter at one fixed Renyi order (see
     :class:`dpanalysis.privacy.Filter`), and replicates run one after the other. :meth:`prepare`
     fixes the initial noise; :meth:`run` is the paper's algorithm, and ends when the filter refuses
     a batch.
 
-    If the largest possible list of queries is known in advance, :meth:`events` returns it, and the
+    If the largest possible list of events is known in advance, :meth:`events` returns it, and the
     run is controlled by a :class:`dpanalysis.privacy.Plan` with ``exact=False``.
     """
 
@@ -151,12 +151,12 @@ class AdaptiveMethod(Method):
 
     @abstractmethod
     def iteration(self, facts: PublicFacts, plan: Any) -> list[Event]:
-        """Return an iteration's events with the initial noise, to choose the filter's order."""
+        """Return an iteration's events at the initial noise, to choose the filter's order."""
 
     def order(self, facts: PublicFacts, plan: Any, budget: Budget) -> float | None:
-        """Return the Renyi order of the filter; None for one that sums rho.
+        """Return the Renyi order of the filter; None for a filter that sums rho.
 
-        By default the order at which the budget affords the most iterations; ``budget.delta`` > 0.
+        By default the order at which the budget allows the most iterations; ``budget.delta`` > 0.
         """
         return accountant.order_of_most(self.iteration(facts, plan), budget)
 

@@ -22,11 +22,11 @@ from .base import Method, Step, require_records
 class GeneticSearch(Method):
     r"""PrivGene: a genetic algorithm that selects points by the exponential mechanism.
 
-    The initial population is random around w_0. Each generation selects the ``parents`` points of
-    least clamped loss by as many successive exponential mechanisms; they survive, and their
+    The initial population is random around w_0. Each generation selects ``parents`` points of
+    small clamped loss by as many successive exponential mechanisms; they survive, and their
     children replace the rest of the population. A child takes each coordinate from one of two
-    parents, and some of its coordinates mutate, by shrinking amounts. The last generation releases
-    one point.
+    parents, and some of its coordinates mutate, by amounts that shrink with the generations. The
+    last generation releases one point.
 
     Only indices of public points are released: no gradient is needed, and the noise does not
     grow with the dimension. But a few generations search high dimensions poorly.
@@ -34,9 +34,9 @@ class GeneticSearch(Method):
     Parameters
     ----------
     clip_loss : float
-        C in (0, inf): the fitness of a point is its mean loss, each clamped to [0, C]. A C below
-        the losses of confident mistakes rewards confidence: with C = 1 the result on Adult
-        predicts the majority.
+        C in (0, inf): the fitness of a point is its mean loss, clamped to [0, C] per record. A C
+        below the losses of confident mistakes rewards confidence: with C = 1 the result on Adult
+        predicts the majority class.
     population, parents : int
         K points, of which 1 <= parents < K are released.
     generations : int
@@ -52,8 +52,8 @@ class GeneticSearch(Method):
     Notes
     -----
     N = parents (generations - 1) + 1 selections of equal cost epsilon' share the budget. A pure
-    one is divided by N; where delta > 0 a selection costs :math:`\epsilon'^2/8`-zCDP, as its
-    privacy loss has a *bounded range* (:class:`dpanalysis.privacy.queries.NoisyMin`), so that many
+    budget is divided by N; if delta > 0 a selection costs :math:`\epsilon'^2/8`-zCDP, as its
+    privacy loss has *bounded range* (:class:`dpanalysis.privacy.queries.NoisyMin`), so that many
     selections cost far less. For the same reason the noise is half of the exponential mechanism's
     usual noise.
 
@@ -150,5 +150,5 @@ class GeneticSearch(Method):
 
 
 def _uniform(random: Any, shape: tuple[int, int]) -> np.ndarray:
-    """Return numbers uniform in [-1, 1)."""
+    """Return uniform numbers in [-1, 1)."""
     return np.asarray(2.0 * random.random(shape) - 1.0)

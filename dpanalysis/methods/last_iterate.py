@@ -1,4 +1,4 @@
-"""Noisy gradient descent that releases its last iterate alone."""
+"""Noisy gradient descent that releases only its last iterate."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from .perturbation import OneShot, smallest_scale
 
 @dataclass(frozen=True, repr=False)
 class LastIterate(OneShot):
-    r"""Noisy gradient descent of which the last iterate is released, and nothing else.
+    r"""Noisy gradient descent that releases only its last iterate.
 
-    Every step contracts, and what an earlier step revealed is hidden by the noise of later ones.
-    For a constant step and the same Gaussian noise in every step, the whole run is mu-GDP with mu
-    of :func:`dpanalysis.privacy.last_iterate_gdp`: bounded however long it runs, if the penalty is
-    strongly convex.
+    Every step contracts, and the noise of later steps masks what an earlier step would reveal.
+    With a constant step size and the same Gaussian noise in every step, the whole run is mu-GDP
+    with mu of :func:`dpanalysis.privacy.last_iterate_gdp`: bounded in the number of steps, if the
+    penalty is strongly convex.
 
     Parameters
     ----------
@@ -35,32 +35,31 @@ class LastIterate(OneShot):
         may be :class:`~dpanalysis.clipping.Flat`, :class:`~dpanalysis.clipping.Automatic` or
         :class:`~dpanalysis.clipping.PerSampleAdaptive` for an :class:`~dpanalysis.ERM`.
     batches : int
-        Above 1: the steps take turns with so many public batches, the i-th record being in the
-        batch i mod ``batches``. Needs the relation replace_one, and ``iterations`` must be a
-        multiple. The noise is that on the mean gradient of one batch.
+        Above 1: the steps cycle through this many public batches; the i-th record is in batch
+        i mod ``batches``. Requires the relation replace_one, and ``iterations`` must be a multiple.
+        The noise is that on the mean gradient of one batch.
 
     Raises
     ------
     ValueError
-        If a premise does not hold: by the constructor for momentum, Laplace noise, random batches,
-        another noise in every step, or ``choose_iterations``. By :func:`dpanalysis.minimize`,
-        before anything is paid, if a record's loss is not convex and smooth by public bounds, the
-        penalty is not convex, the step size is above 2/M for the largest curvature M, a clipping
-        rule is another one, or ``w0`` is far away.
+        If an assumption fails: in the constructor for momentum, Laplace noise, random batches,
+        noise that varies between steps, or ``choose_iterations``. In :func:`dpanalysis.minimize`,
+        before anything is charged, if a record's loss is not convex and smooth by public bounds,
+        the penalty is not convex, the step size is above 2/M for the largest curvature M, a
+        clipping rule is another one, or ``w0`` is far away.
 
     Notes
     -----
-    The proof, with what it assumes, is in :class:`dpanalysis.privacy.queries.LastNoisyIterate`.
+    The proof and its assumptions are in :class:`dpanalysis.privacy.queries.LastNoisyIterate`.
 
     *What is released.* The run is one query, charged before its first step. So the history has the
-    public start and the last iterate, and a callback sees the last iterate, once: there is no other
-    to see, to record or to stop at. An interrupted run has paid for all of it, and releases
-    nothing. Start from public numbers alone.
+    public start and the last iterate only, and a callback is called once, with the last iterate. An
+    interrupted run has been charged in full, and releases nothing. The start must be public.
 
-    *When it pays.* On full batches the saving is over equal noise with every iterate released.
-    Noise that is allocated for the contraction c, large in early steps, gives the last iterate the
-    same variance at the same mu, and releases every iterate: ``noise="optimal"`` of
-    :class:`GradientDescent`. The gain is that for batches in a public order, of which composition
+    *When it helps.* On full batches the saving is relative to equal noise with every iterate
+    released. Noise allocated for the contraction c, large in early steps, gives the last iterate
+    the same variance at the same mu, and releases every iterate: ``noise="optimal"`` of
+    :class:`GradientDescent`. The gain is for batches in a public order, for which composition
     charges every pass.
 
     References
@@ -121,11 +120,11 @@ class LastIterate(OneShot):
                 f"noise must be 'uniform', or the same number for every step, got {method.noise!r}"
             )
         check_int("batches", self.batches, low=1)
-        self._query(1, 0.0)  # whose constructor checks that the iterations are whole passes
+        self._query(1, 0.0)  # checks that the iterations are whole passes
 
     @property
     def clipping(self) -> Any:
-        """The rule of ``method``."""
+        """The clipping rule of ``method``."""
         return self.method.clipping
 
     def _query(self, d: int, std: float) -> LastNoisyIterate:

@@ -26,10 +26,10 @@ from .base import AdaptiveMethod, Step, check_gaussian_budget, require_records
 
 @dataclass(frozen=True)
 class AttemptBudget:
-    """Costs, before amplification, and clips of an attempt to find a step."""
+    """Costs (before amplification) and clipping bounds of one attempt to find a step."""
 
-    rho: float  # zCDP cost of one gradient; infinite for an exact one
-    epsilon: float  # pure cost of one search; infinite for an exact one
+    rho: float  # zCDP cost of one gradient; infinite if exact
+    epsilon: float  # pure cost of one search; infinite if exact
     clip_norm: float
     clip_loss: float
 
@@ -65,7 +65,7 @@ class GradientSearch(AdaptiveMethod):
 
     @abstractmethod
     def _first_costs(self, total: float) -> tuple[float, float]:
-        """Return the costs of the first gradient (zCDP) and search (pure) for a total epsilon."""
+        """Return the costs of the first gradient (zCDP) and search (pure), given total epsilon."""
 
     @abstractmethod
     def _ray(self, w: np.ndarray, gradient: np.ndarray, max_step: float) -> Ray:
@@ -87,11 +87,11 @@ class GradientSearch(AdaptiveMethod):
 
     def iteration(self, facts: PublicFacts, plan: AttemptBudget) -> list[Event]:
         """Return the event of one attempt on one batch."""
-        asked = [event for event in self._asked(facts, plan) if event is not None]
+        asked = [event for event in self._attempt_events(facts, plan) if event is not None]
         return [sampled_event(facts, self.sampling, asked)]
 
-    def _asked(self, facts: PublicFacts, attempt: AttemptBudget) -> list[Event | None]:
-        """Return the events of a gradient and a search along it; None each if they are exact."""
+    def _attempt_events(self, facts: PublicFacts, attempt: AttemptBudget) -> list[Event | None]:
+        """Return the events of a gradient and a search along it, each None if exact."""
         if attempt.exact:
             return [None, None]
         rule, std = self._noise(facts, attempt)
@@ -115,31 +115,31 @@ class GradientSearch(AdaptiveMethod):
         return batch.gradient(w, "gaussian", std, rule)
 
     def _new_max_step(self, chosen: Sequence[float], max_step: float) -> float:
-        """Return the largest step size after :attr:`memory` iterations, which chose ``chosen``."""
+        """Return the largest step size, given those ``chosen`` in :attr:`memory` iterations."""
         return min(self.headroom * max(chosen), max_step)
 
     def run(self, w: np.ndarray, oracle: PrivateOracle, plan: AttemptBudget) -> Iterator[Step]:
         """Yield the iterates until the budget does not cover another attempt."""
         return self.resume(Step(w), 0, 0, oracle, plan)
 
-    def _resumed(
+    def _restored(
         self, state: Mapping[str, np.ndarray], plan: AttemptBudget
     ) -> tuple[AttemptBudget, float, list[float]]:
-        """Return the next attempt, the largest step and those chosen; see :func:`_searched`."""
+        """Return the next attempt, the largest step and those chosen; see :func:`_saved`."""
         if not state:
             return plan, self.step_size, []
         attempt = AttemptBudget(*np.asarray(state["attempt"]).tolist())
         return attempt, float(state["max_step"]), np.asarray(state["chosen"]).tolist()
 
 
-def _searched(attempt: AttemptBudget, max_step: float, chosen: Sequence[float]) -> dict[str, Any]:
-    """Return the state of a search, which its answers determine."""
+def _saved(attempt: AttemptBudget, max_step: float, chosen: Sequence[float]) -> dict[str, Any]:
+    """Return the state of a search, which is a function of its answers."""
     return {"attempt": astuple(attempt), "max_step": max_step, "chosen": tuple(chosen)}
 
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class LineSearch(GradientSearch):
-    """Search by AboveThreshold for the first step size with a noisy Armijo decrease."""
+    """Line search by AboveThreshold for the first step size with a noisy Armijo decrease."""
 
     step_size: float = 2.0
     sufficient_decrease: float = 0.5
@@ -189,9 +189,9 @@ def _search_scales(noise: str, epsilon: float) -> tuple[float, float]:
 class Refinement(GradientSearch):
     """Full-batch descent that refines a noisy gradient until the search finds a step."""
 
-    # If none is found, the gradient's budget rho is multiplied by 1 + growth from then on, and the
-    # increase pays for another measurement at the same point. Their mean, weighted by inverse
-    # variance, has the variance of one measurement at the new budget.
+    # If no step is found, the gradient's budget rho is multiplied by 1 + growth from then on, and
+    # the increase is spent on another measurement at the same point. Their mean, weighted by
+    # inverse variance, has the variance of one measurement at the new budget.
 
     released: ClassVar[tuple[str, ...]] = (
         *AdaptiveMethod.released,
@@ -209,12 +209,12 @@ class Refinement(GradientSearch):
         """Yield the iterates until the budget does not cover a gradient and a search."""
         w, facts = step.w, oracle.facts
         oracle.check_clipping(Flat(plan.clip_norm))
-        attempt, max_step, chosen = self._resumed(step.state, plan)
+        attempt, max_step, chosen = self._restored(step.state, plan)
         for count in range(made + 1, self.iterations + 1):
             gradient, spent, size = np.zeros_like(w), 0.0, 0.0
             while size == 0.0:
                 increase = replace(attempt, rho=attempt.rho - spent)
-                asked = self._asked(facts, increase)
+                asked = self._attempt_events(facts, increase)
                 if not oracle.can_ask(self.sampling, *asked):
                     return
                 share = increase.rho / attempt.rho if spent else 1.0
@@ -234,7 +234,7 @@ class Refinement(GradientSearch):
             if count % self.memory == 0:
                 max_step, chosen = self._new_max_step(chosen, max_step), []
             released = {"step_size": size, "rho": attempt.rho}
-            yield Step(w, released, _searched(attempt, max_step, chosen))
+            yield Step(w, released, _saved(attempt, max_step, chosen))
 
 
 @dataclass(frozen=True, repr=False)
@@ -247,8 +247,8 @@ class LineSearchSGD(LineSearch):
     .. math:: F_B(w) - F_B(w - \eta g) \ge \alpha \eta \lVert g \rVert^2.
 
     If none is found, a second gradient at w is released on a new batch. If the angle between the
-    two is large, the gradient is too noisy and its budget grows; if it is small, that of the line
-    search does. The next search is along their mean.
+    two is large, the gradient is too noisy and its budget grows; if it is small, the budget of the
+    line search grows. The next search is along their mean.
 
     Parameters
     ----------
@@ -277,17 +277,17 @@ class LineSearchSGD(LineSearch):
     growth : float
         xi >= 0: budgets grow by the factor 1 + xi.
     adapt : {"angle", "always", "never"}
-        Grow the budget that the angle indicates, both, or none.
+        Increase the budget that the angle indicates, both budgets, or neither.
     angle_decay, angle_max, angle_min : float
-        psi in (0, 1), phi_max > 1, phi_min in (0, 1). The angles between consecutive gradients
-        have a moving average with decay psi; an angle above phi_max times the average, or above
-        pi/2, is large, one below phi_min times the average small.
+        psi in (0, 1), phi_max > 1, phi_min in (0, 1). The moving average of the angles between
+        consecutive gradients has decay psi. An angle above phi_max times the average, or above
+        pi/2, is large; an angle below phi_min times the average is small.
     memory, headroom : int, float
         tau >= 1 and varsigma > 1: every tau iterations, the first step size tried becomes
         varsigma times the largest one chosen in them, if that is less.
     clip_decay : float
-        zeta in [0, 1): both clips shrink by 1 - zeta in an iteration in which rho grows. .05
-        is DP-BLSGD-AC.
+        zeta in [0, 1): both clipping bounds are multiplied by 1 - zeta in an iteration in which
+        rho grows. .05 is DP-BLSGD-AC.
     fresh_batch : bool
         Draw a separate batch for the search: gradient and search are then amplified separately.
     smallest_step : bool
@@ -298,10 +298,10 @@ class LineSearchSGD(LineSearch):
 
     Notes
     -----
-    Differences to the paper, where the accounting is not proved: gradient and search on one batch
-    are composed and then amplified, together (errata 002-4, 002-5); the second search uses the
+    Differences from the paper, whose accounting is not proved: gradient and search on one batch
+    are composed and then amplified together (errata 002-4, 002-5); the second search uses the
     batch of the second gradient. Sums are divided by the expected batch size (002-6). The filter
-    has one Renyi order, and each batch is charged to it before it is opened (002-7, 002-8): a
+    has one Renyi order, and each batch is charged to it before it is drawn (002-7, 002-8): a
     budget that grows because of a gradient does so from the next batch on.
 
     The paper does not give eta_0 and the number of queries. The defaults are for row norms of 1
@@ -353,7 +353,7 @@ class LineSearchSGD(LineSearch):
 
     def iteration(self, facts: PublicFacts, plan: AttemptBudget) -> list[Event]:
         """Return the events of one attempt on one batch, or on two."""
-        asked = [event for event in self._asked(facts, plan) if event is not None]
+        asked = [event for event in self._attempt_events(facts, plan) if event is not None]
         batches = [[event] for event in asked] if self.fresh_batch else [asked]
         return [sampled_event(facts, self.sampling, batch) for batch in batches]
 
@@ -363,7 +363,7 @@ class LineSearchSGD(LineSearch):
         """Yield the iterates of Algorithm 2 until the budget does not cover another attempt."""
         w, previous = step.w, step.state.get("previous")
         oracle.check_clipping(Flat(plan.clip_norm))
-        attempt, max_step, chosen = self._resumed(step.state, plan)
+        attempt, max_step, chosen = self._restored(step.state, plan)
         angle = float(step.state.get("angle", 0.5 * math.pi))
         for count in range(made + 1, self.iterations + 1):
             found = self._find_step(w, oracle, attempt, max_step, angle)
@@ -379,7 +379,7 @@ class LineSearchSGD(LineSearch):
             if count % self.memory == 0:
                 max_step, chosen = self._new_max_step(chosen, max_step), []
             released = {"step_size": size, "rho": attempt.rho, "epsilon": attempt.epsilon}
-            state = _searched(attempt, max_step, chosen)
+            state = _saved(attempt, max_step, chosen)
             yield Step(w, released, {**state, "angle": angle, "previous": gradient})
 
     def _find_step(
@@ -391,12 +391,12 @@ class LineSearchSGD(LineSearch):
         angle: float,
     ) -> tuple[float, np.ndarray, AttemptBudget] | None:
         """Return a step size, its gradient and the next attempt's budget; None to end the run."""
-        # The queries of an attempt are declared before its batch is opened: budgets that grow
+        # The events of an attempt are declared before its batch is drawn: budgets that grow
         # because of its gradient do so from the next batch on.
         facts, clips = oracle.facts, (attempt.clip_norm, attempt.clip_loss)
         before: np.ndarray | None = None  # the mean of the gradients at w so far
         while True:
-            asked = self._asked(facts, attempt)[: 1 if self.fresh_batch else 2]
+            asked = self._attempt_events(facts, attempt)[: 1 if self.fresh_batch else 2]
             if not oracle.can_ask(self.sampling, *asked):
                 return None
             with oracle.batch(self.sampling, asked) as batch:
@@ -425,7 +425,7 @@ class LineSearchSGD(LineSearch):
         mean_angle: float,
         clips: tuple[float, float],
     ) -> AttemptBudget:
-        """Raise the budget indicated by two gradients at one point (Algorithm 3 and (9))."""
+        """Increase the budget indicated by two gradients at one point (Algorithm 3 and (9))."""
         if self.adapt == "never":
             return attempt
         angle = angle_between(first, second)
@@ -452,9 +452,9 @@ class LineSearchGD(LineSearch, Refinement):
     Each iteration releases a noisy clipped gradient g of all records, and by AboveThreshold the
     first step size of :math:`\eta_0, \beta\eta_0, \beta^2\eta_0, \dots` with a noisy decrease of
     at least :math:`\alpha \eta \lVert g \rVert^2`, as in :class:`LineSearchSGD`. If none is
-    found, the gradient's budget grows as in :class:`AdaptiveGD`: the increase pays for another
+    found, the gradient's budget grows as in :class:`AdaptiveGD`: the increase is spent on another
     measurement, which is averaged with the old one. The parameters are as in
-    :class:`LineSearchSGD`, but for one; every line search costs ``epsilon``.
+    :class:`LineSearchSGD`, except for ``growth``; every line search costs ``epsilon``.
 
     Parameters
     ----------
@@ -496,7 +496,7 @@ class AdaptiveGD(Refinement):
               \eta \in \{0, \tfrac{\eta_0}{K}, \tfrac{2 \eta_0}{K}, \dots, \eta_0\},
 
     the index of a point of small clamped loss. If it is 0, the gradient is considered too noisy:
-    its budget grows, and the increase pays for another measurement, which is averaged with the
+    its budget grows, and the increase is spent on another measurement, which is averaged with the
     old one.
 
     Parameters
@@ -510,7 +510,7 @@ class AdaptiveGD(Refinement):
     rho, selection_rho : float, optional
         zCDP cost of the first gradient and of every selection of a step size (rho_ng and
         rho_nmax); by default e^2/2 each with e = budget.epsilon/120. Without a budget there is no
-        noise, and the run ends where no step of the grid decreases the loss.
+        noise, and the run ends when no step of the grid decreases the loss.
     growth : float
         gamma > 0: the gradient's budget grows by the factor 1 + gamma.
     memory, headroom : int, float
@@ -525,8 +525,8 @@ class AdaptiveGD(Refinement):
     batches whose step sizes NoisyMin selects, with C_grad = 3 and C_obj = 1 for all methods. The
     20 candidates up to 2, gamma = .1, tau = 10, eta = .1, the cap, the division by 120 (60
     iterations, half of the budget for the selections), and C_obj = 3 are those of Lee's public
-    code: losses clamped at 1 hide the records that a gradient helps most, so that index 0 is
-    selected repeatedly (Adult at epsilon = .8: the majority's accuracy).
+    code: clamping losses at 1 hides the records whose loss a gradient step reduces most, so that
+    index 0 is selected repeatedly (Adult at epsilon = .8: the accuracy of the majority class).
 
     Differences: the selection is private (errata 002-11) and its index 0 means the step 0, not the
     point before it; with Gumbel noise it costs a quarter of the zCDP that they charge at the same

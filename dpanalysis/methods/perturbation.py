@@ -1,4 +1,4 @@
-"""Output perturbation, objective perturbation and quantiles: methods that answer in one step."""
+"""Output perturbation, objective perturbation and quantiles: methods of one step."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from ..privacy.queries import (
 from ..privacy.queries.solutions import rounding_of_gradient
 from .base import FULL, Method, Step
 
-#: Privacy cost of hiding the solver's error, relative to the cost of the minimizer.
+#: Privacy cost of the noise that masks the solver's error, relative to that of the minimizer.
 SOLVER_SHARE = 0.01
 
 
 class OneShot(Method):
-    """A method that releases the answer to one query of all records."""
+    """A method that releases the answer to one query on all records."""
 
     released: ClassVar[tuple[str, ...]] = ("w",)
 
@@ -59,14 +59,14 @@ class OneShot(Method):
 class OutputPerturbation(OneShot):
     r"""Gradient descent without noise, followed by noise on the result: bolt-on privacy.
 
-    The sensitivity of the result follows from the contraction of gradient steps. Noise is
-    Gaussian, or for a pure budget of density proportional to :math:`e^{-\|x\|/s}`.
+    The sensitivity of the result follows from the contraction of gradient steps. The noise is
+    Gaussian or, for a pure budget, has density proportional to :math:`e^{-\|x\|/s}`.
 
     Parameters
     ----------
     kind : {"permuted_sgd", "gradient_descent"}
         ``"permuted_sgd"``: passes over the records in random batches, drawn once; the iterates of
-        the last pass are averaged, and a step on all records ends the run.
+        the last pass are averaged, followed by one step on all records.
         ``"gradient_descent"``: every step on all records.
     passes : int
         Number of passes over the records.
@@ -79,9 +79,9 @@ class OutputPerturbation(OneShot):
     Raises
     ------
     ValueError
-        By :func:`dpanalysis.minimize`, if a record's loss is not convex, Lipschitz and smooth by
-        public bounds (the hinge loss is not smooth), the penalty is not convex or has its minimum
-        elsewhere than at 0, the step size is too large, or records are computed in single precision
+        In :func:`dpanalysis.minimize`, if a record's loss is not convex, Lipschitz and smooth by
+        public bounds (the hinge loss is not smooth), the penalty is not convex or does not have its
+        minimum at 0, the step size is too large, or gradients are computed in single precision
         (float32 rows of another library).
 
     Notes
@@ -148,8 +148,8 @@ class OutputPerturbation(OneShot):
 class ObjectivePerturbation(OneShot):
     r"""Minimization of the objective plus a random linear term.
 
-    The term is Gaussian, or of density proportional to :math:`e^{-\|b\|/s}` for the norm, or the
-    norms of blocks of columns, in which the public bounds on the rows make it shortest.
+    The term is Gaussian, or has density proportional to :math:`e^{-\|b\|/s}`, in the norm, or the
+    norms of blocks of columns, for which the public bounds on the rows make it shortest.
 
     Parameters
     ----------
@@ -157,17 +157,17 @@ class ObjectivePerturbation(OneShot):
         In (0, 1): the largest share of epsilon for the curvature of a record. If it would cost
         more, the L2 penalty is increased as needed.
     tolerance : float
-        In (0, 1): the solver stops at a gradient of this size, in units of the sum of the bound
-        on one record's gradient and the length of the random term over n, or above the rounding
-        errors. Small noise on the minimizer hides the remaining error, at a hundredth of the cost.
+        In (0, 1): the solver stops at a gradient of this norm, in units of the sum of the bound
+        on one record's gradient and the norm of the random term over n, or above the rounding
+        errors. Small noise on the minimizer masks the remaining error, at a hundredth of the cost.
     ridge : float
         L2 penalty that is always added.
 
     Raises
     ------
     ValueError
-        As of :class:`OutputPerturbation`, but for the penalty and the step size; also if the loss
-        depends on more than linear predictions, and for zCDP budgets, which have no bound here.
+        As in :class:`OutputPerturbation`, except for the penalty and the step size; also if the
+        loss is no function of linear predictions, and for zCDP budgets, which have no bound here.
 
     Notes
     -----
@@ -175,8 +175,8 @@ class ObjectivePerturbation(OneShot):
     relations are covered.
 
     *The noise.* Each bound on the rows gives a norm, or blocks of columns with a norm each, over
-    which :func:`dpanalysis.privacy.k_norm.norm_shape` divides the budget. Of all these terms, and
-    for delta > 0 the Gaussian ones, the one of least expected square is used: the choice does not
+    which :func:`dpanalysis.privacy.k_norm.norm_shape` divides the budget. The term of least
+    expected square is used, among these and, for delta > 0, the Gaussian ones. The choice does not
     depend on the data.
 
     References
@@ -219,7 +219,7 @@ class ObjectivePerturbation(OneShot):
                 f"budget must be of (epsilon, delta) for objective perturbation, got {budget!r}"
             )
         curvature = curvature_of(facts)
-        # For a share above 30 the penalty that is needed is negligible.
+        # For a share above 30 the required penalty is negligible.
         most = min(self.curvature_share * budget.limit, 30.0)
         ridge = max(self.ridge, curvature.convexity(most) / facts.n - facts.mu)
         terms = [
@@ -229,7 +229,7 @@ class ObjectivePerturbation(OneShot):
         return min(terms, key=lambda term: term.expected_square(facts.d))
 
     def least_tolerance(self, facts: PublicFacts, convexity: float, tilt: float) -> float:
-        """Return the solver's tolerance, given the strong convexity and the term's length over n.
+        """Return the solver's tolerance, given the strong convexity and the term's norm over n.
 
         It is above twice the rounding errors of a gradient at the minimizer and of its predictions.
         """
@@ -248,7 +248,7 @@ class ObjectivePerturbation(OneShot):
             round_term = replace(plain, law="gaussian")
             shapes = [gaussian_shape(moved) for moved in facts.block_sensitivities(2)]
             laws.append([round_term] + [replace(round_term, shape=shape) for shape in shapes])
-        # Compared at equal cost: at the scale for which the sensitivity is 1.
+        # Compared at equal cost, at the scales for which the sensitivity is 1.
         return [
             min(law, key=lambda term: term.expected_square(facts.d) * term.shift(facts) ** 2)
             for law in laws
@@ -308,7 +308,7 @@ class Quantiles(Method):
 
 
 def _noise_law(budget: Budget | None) -> str:
-    """Return the kind of noise for a budget; Gaussian noise is never pure."""
+    """Return the law of the noise for a budget; Gaussian noise is never pure."""
     pure = budget is not None and budget.rho is None and budget.delta == 0.0
     return "spherical" if pure else "gaussian"
 
@@ -316,7 +316,7 @@ def _noise_law(budget: Budget | None) -> str:
 def smallest_scale(
     make: Callable[[float], Query], unit: float, facts: PublicFacts, budget: Budget, accountant: str
 ) -> float:
-    """Return the smallest scale whose query fits the budget, searched for around ``unit``."""
+    """Return the smallest scale for which the query fits the budget, searched around ``unit``."""
 
     def events(scale: float) -> Event:
         event = make(scale).event(facts, FULL)

@@ -47,7 +47,7 @@ from .base import FULL, Method, Step
 if TYPE_CHECKING:
     from ..theory import ErrorRecursion
 
-# Size of the grid of horizons where each one costs a numerical calibration; ratio about 1.2.
+# Size of the grid of horizons if each one needs a numerical calibration; ratio about 1.2.
 CALIBRATED_HORIZONS = 40
 # A calibrated schedule is rounded to 64 levels of noise, the largest at most 100 times the least.
 # An accountant's time grows with the number of distinct events, and rounding the levels makes the
@@ -113,7 +113,7 @@ def _events(
     counts: np.ndarray,
     clipping: Any,
 ) -> list[Event]:
-    """Return one event for each scale, repeated by its count; an epoch's batches are one."""
+    """Return one event for each scale, repeated by its count; an epoch is one event."""
     events: list[Event] = []
     for place, (scale, count) in enumerate(zip(scales.tolist(), counts.tolist())):
         event = gradient_event(facts, sampling, mechanism, scale, clipping)
@@ -154,7 +154,7 @@ def _importance(
 ) -> np.ndarray:
     """Return the weight of each iteration's noise variance in the error bound, (T,)."""
     if not request.optimal or recursion is None:
-        return np.broadcast_to(1.0, (iterations,))  # kept once
+        return np.broadcast_to(1.0, (iterations,))  # without copies
     weights = recursion.prefix(iterations).weights()[1]
     return np.maximum(weights, LEAST_IMPORTANCE * weights.max())
 
@@ -233,8 +233,8 @@ def _bracket(fit: Callable[[float], bool], ratio: float = 4.0) -> tuple[float, f
 def choose_horizon(request: NoiseRequest, recursion: ErrorRecursion, initial_gap: float) -> int:
     """Return the T' with the least error bound (Remark 4.1), at most that of ``recursion``."""
     # For a pure budget every T' is tried. Otherwise a grid of horizons is compared, with noise of
-    # the same sum of 1/variance as a uniform schedule that fits the budget: a heuristic choice that
-    # does not depend on the data; the noise of the chosen horizon is then calibrated exactly.
+    # the same sum of 1/variance as a uniform schedule that fits the budget. This heuristic does not
+    # depend on the data; the noise of the chosen horizon is then calibrated exactly.
     facts, variance = request.facts, batch_variance(request)
     if request.pure:
         from ..theory import horizon_bounds
@@ -269,9 +269,9 @@ def choose_horizon(request: NoiseRequest, recursion: ErrorRecursion, initial_gap
 
 
 def batch_variance(request: NoiseRequest) -> float:
-    """Bound E||mean over a batch - mean over all||^2 from the bound G on one gradient."""
-    # Without replacement (3.13) of Kuru et al. with S = 2G; of m independent draws G^2/m; of a
-    # Poisson batch divided by q n ((1-q)/q n) G^2.
+    """Bound E||mean over a batch - mean over all||^2, given the bound G on one gradient."""
+    # Without replacement: (3.13) of Kuru et al. with S = 2G; for m independent draws: G^2/m; for a
+    # Poisson batch, divided by q n: ((1-q)/q n) G^2.
     facts, sampling = request.facts, request.sampling
     if isinstance(sampling, Full) or facts.n == 1:
         return 0.0
@@ -329,7 +329,7 @@ class State:
 
 
 def _released(state: State) -> Step:
-    """Return the step to a state: all of it comes from noisy gradients."""
+    """Return the step of a state, all of which is computed from noisy gradients."""
     known = ("w", "iteration", "plan")
     return Step(state.w, state={k: each for k, each in vars(state).items() if k not in known})
 
@@ -343,7 +343,7 @@ class Recursion(Method):
     """
 
     together: ClassVar[bool] = True
-    #: Whether batches may be those of an epoch, which is bought as a whole.
+    #: Whether batches may be those of an epoch, which is charged as a whole.
     epochs: ClassVar[bool] = False
     iterations: int
     noise: GivenNoise
@@ -382,7 +382,7 @@ class Recursion(Method):
         object.__setattr__(self, "noise", tuple(scales.tolist()))  # hashable, comparable
 
     def prepare(self, facts: PublicFacts, budget: Budget | None, accountant: str) -> Schedule:
-        """Return coefficients, number of iterations and noise; see :meth:`Method.prepare`."""
+        """Return coefficients and noise of all iterations; see :meth:`Method.prepare`."""
         coefficients = self.coefficients()
         self._warn_if_unstable(coefficients, facts)
         if not isinstance(self.noise, str):
@@ -407,7 +407,7 @@ class Recursion(Method):
         return Schedule(Coefficients(*(each[:iterations] for each in coefficients)), scales)
 
     def events(self, facts: PublicFacts, plan: Schedule) -> Sequence[Event]:
-        """Return one noisy gradient per iteration; nothing if one of them is exact."""
+        """Return the events of one noisy gradient per iteration; empty if one of them is exact."""
         if not facts.has_records or plan.scales is None or not np.all(plan.scales > 0.0):
             return ()
         return planned_events(facts, self.sampling, self.mechanism, plan.scales, self.clipping)
@@ -423,11 +423,11 @@ class Recursion(Method):
     def resume(
         self, step: Step, made: int, lost: int, oracle: PrivateOracle, plan: Schedule
     ) -> Iterator[Step]:
-        """Yield the iterates after ``step``; one whose batch was bought and lost does not move."""
+        """Yield the iterates after ``step``; lost iterations leave them unchanged."""
         state = replace(self.init(step.w, plan), iteration=made, **step.state)
         epoch = self.sampling.batches if isinstance(self.sampling, EpochSampling) else 1
-        bought = min((-(-made // epoch) + lost) * epoch, plan.iterations)
-        while state.iteration < bought:
+        charged = min((-(-made // epoch) + lost) * epoch, plan.iterations)
+        while state.iteration < charged:
             state = replace(state, previous=state.w, iteration=state.iteration + 1)
             yield _released(state)
         if isinstance(self.sampling, EpochSampling):
@@ -440,7 +440,7 @@ class Recursion(Method):
     def _run_epochs(
         self, state: State, oracle: PrivateOracle, sampling: EpochSampling
     ) -> Iterator[Step]:
-        """Yield the iterates of epochs that are bought as a whole; the last may not be used up."""
+        """Yield the iterates of epochs, each charged as a whole; the last may end early."""
         while state.iteration < state.plan.iterations:
             scale = self._scale(state)
             event = oracle.gradient_event(sampling, self.mechanism, scale, self.clipping)
@@ -464,7 +464,7 @@ class Recursion(Method):
     def with_noise_multiplier(self, noise_multiplier: float, n: int) -> Self:
         """Return this method with Gaussian noise of ``noise_multiplier`` times the clip norm.
 
-        For Gaussian noise and a clipping rule, by the convention of Xia et al. (2023) and Fang et
+        For Gaussian noise and a clipping rule, in the convention of Xia et al. (2023) and Fang et
         al. (2023): N(0, (noise_multiplier clip_norm)^2) in every coordinate of the SUM of clipped
         gradients; ``noise`` is this standard deviation over the expected batch size.
 
@@ -498,12 +498,12 @@ class Recursion(Method):
     def step(self, state: State, oracle: PrivateOracle | Batch) -> State:
         """Return the state after one iteration: one batch, one noisy gradient.
 
-        The batch is bought from the oracle here, or it is one of an epoch that was bought.
+        The batch is drawn from the oracle here, or it is one of an epoch that was charged.
         """
         t, (step_sizes, betas, gammas, restarts) = state.iteration, state.plan.coefficients
         alpha, beta, gamma, restart = step_sizes[t], betas[t], gammas[t], restarts[t]
         x = y = ahead = state.w
-        if not restart and (beta or gamma):  # without momentum no array of length d is made
+        if not restart and (beta or gamma):  # no temporary arrays without momentum
             difference = x - state.previous
             y, ahead = x + gamma * difference, x + beta * difference
         after = alpha * self._gradient(y, state, oracle)
@@ -550,14 +550,14 @@ class Recursion(Method):
 
 @dataclass(frozen=True, repr=False, kw_only=True)
 class WithErrorBound(Recursion):
-    """A recursion with an error bound; its arguments are given by keyword.
+    """A recursion with an error bound; its arguments are keyword-only.
 
     Attributes
     ----------
     noise : {"uniform", "optimal"} or array_like of shape (iterations,)
         Allocation of the budget to the iterations: uniform, or minimizing the method's error
         bound (Proposition 4.2 and beyond). An array gives the Laplace scales or Gaussian standard
-        deviations; without a budget the ledger then has their cost.
+        deviations; without a budget the ledger then records their cost.
     sampling : Full, WithoutReplacement, WithReplacement or Poisson
         Sampling of the batch of each iteration.
     mechanism : {"laplace", "gaussian"}
@@ -566,7 +566,7 @@ class WithErrorBound(Recursion):
         A guess E0 of F(x_0) - F*: run the number of iterations T' <= ``iterations`` that
         minimizes the error bound (Remark 4.1).
     clipping : object, optional
-        Per-sample rule of :mod:`dpanalysis.clipping`, for losses without a bounded gradient.
+        Per-sample rule of :mod:`dpanalysis.clipping`, for losses with unbounded gradients.
     """
 
     noise: GivenNoise = "uniform"
@@ -597,6 +597,6 @@ def constant_coefficients(
     momentum: float = 0.0,
     extrapolation: float = 0.0,
 ) -> Coefficients:
-    """Return constant coefficients, and step sizes that may be an array (T,), without copies."""
+    """Return constant coefficients without copies; the step sizes may be an array (T,)."""
     each = (step_size, momentum, extrapolation, False)
     return Coefficients(*(np.broadcast_to(value, (iterations,)) for value in each))

@@ -55,7 +55,7 @@ from .base import FULL, AdaptiveMethod, Step, check_gaussian_budget
 
 @dataclass(frozen=True)
 class Noise:
-    """Noise of every answer of a phase; zeros for exact answers."""
+    """Noise scales of the answers of a phase; zeros for exact answers."""
 
     gradient: float = 0.0  # standard deviation
     hessian: float = 0.0  # standard deviation
@@ -67,9 +67,9 @@ def batch_multipliers(
 ) -> tuple[list[float], tuple[Event, ...]]:
     """Return the noise multiplier of each phase on batches, and the largest list of events.
 
-    The phases' shares of the budget are shares of rho, to which the cost of small batches is
-    nearly proportional: the variance of a phase grows with its answers over its share. Gao and
-    Wright (2023), Section 3.3 and Appendix B; errata 003-20.
+    The phases' shares of the budget are shares of rho, to which the cost of small batches is nearly
+    proportional: the variance of a phase is proportional to its number of answers over its share.
+    Gao and Wright (2023), Section 3.3 and Appendix B; errata 003-20.
     """
     check_gaussian_budget(budget)
     if budget.rho is not None:
@@ -105,10 +105,10 @@ class SecondOrderPlan:
     min_decrease: float  # of a step, if the noise is small
     iterations: int  # T: the steps, and one more iteration that evaluates the last point
     noise: Noise  # of the first phase
-    n_min: float  # records with which all noise is small, with probability 1 - failure
-    price: Filter | None  # cost of answers on all records, never charged; None without a budget
+    n_min: float  # number of records for which all noise is small, with probability 1 - failure
+    price: Filter | None  # computes costs on full batches, never charged; None without a budget
     phases: tuple[tuple[int, Noise], ...] = ()  # iterations and noise of a run on batches
-    asked: tuple[Event, ...] = ()  # largest list of events of a run on batches, in its order
+    asked: tuple[Event, ...] = ()  # largest list of events of a run on batches, in order
     shares: Shares | None = None  # of the tolerances, in SecondOrder
 
     def __repr__(self) -> str:
@@ -165,7 +165,7 @@ class CurvatureMethod(AdaptiveMethod):
 
     @abstractmethod
     def _least_decrease(self, facts: PublicFacts) -> float:
-        """Return MIN_DEC."""
+        """Return MIN_DEC, the least decrease of a step."""
 
     @abstractmethod
     def _tolerated(self, facts: PublicFacts) -> tuple[float, float]:
@@ -179,12 +179,12 @@ class CurvatureMethod(AdaptiveMethod):
         """Return the query for the noisy Hessian at ``w``."""
         return NoisyHessian(w, std)
 
-    def _asked(self, iterations: int) -> Mapping[str, int]:
+    def _query_counts(self, iterations: int) -> Mapping[str, int]:
         """Return the largest number of queries of each kind."""
         return {"gradient": iterations, "hessian": iterations}
 
     def _phases(self, iterations: int) -> list[tuple[int, float]]:
-        """Return the iterations of each phase, T in all or in the last, and its budget's share."""
+        """Return (iterations, budget share) of each phase, with T iterations in all or the last."""
         return [(iterations, 1.0)]
 
     # Planning
@@ -209,7 +209,7 @@ class CurvatureMethod(AdaptiveMethod):
             price = Filter(budget)
             noises = [self._noise(facts, T, share * price.limit) for T, share in shares]
         else:
-            counts = [(sum(self._asked(T).values()), share) for T, share in shares]
+            counts = [(sum(self._query_counts(T).values()), share) for T, share in shares]
             found, asked = batch_multipliers(self.sampling, facts.n, counts, budget, accountant)
             noises = [self._scaled(facts, each, each, 0.0) for each in found]
             phases = tuple((T, noise) for (T, _), noise in zip(shares, noises, strict=True))
@@ -247,15 +247,15 @@ class CurvatureMethod(AdaptiveMethod):
         return iteration_bound(max(value - self.lower_bound, 0.0), decrease)
 
     def _noise(self, facts: PublicFacts, iterations: int, limit: float) -> Noise:
-        """Return the noise with which ``iterations`` cost rho = ``limit``, in equal parts."""
-        asked = self._asked(iterations)
+        """Return the noise for which ``iterations`` cost rho = ``limit``, in equal parts."""
+        asked = self._query_counts(iterations)
         each = {kind: limit / len(asked) / count for kind, count in asked.items()}
         search = 1.0 / epsilon_of_zcdp(each["search"]) if "search" in each else 0.0
         gradient, hessian = (math.sqrt(0.5 / each[kind]) for kind in ("gradient", "hessian"))
         return self._scaled(facts, gradient, hessian, search)
 
     def _scaled(self, facts: PublicFacts, gradient: float, hessian: float, search: float) -> Noise:
-        """Return the noise with these multiples of the sensitivities."""
+        """Return the noise of gradient and Hessian at these multiples of their sensitivities."""
         unit = facts.gradient_sensitivity(self.sampling, 2)
         return Noise(gradient * unit, hessian * self._hessian_unit(facts), search)
 
@@ -263,10 +263,10 @@ class CurvatureMethod(AdaptiveMethod):
         """Return n_min at these noise multipliers and, for batches, at this fraction m/n.
 
         All noise is within its tolerance except with probability ``failure``: (12) and (18) with
-        the norms of errata 003-9; for batches, within half of it, and the batches' own deviations
-        (Lemmas B.1, B.2) within the other half.
+        the norms of errata 003-9; for batches, within half of it, and the sampling errors of the
+        batches (Lemmas B.1, B.2) within the other half.
         """
-        each = self.failure / sum(self._asked(iterations).values())
+        each = self.failure / sum(self._query_counts(iterations).values())
         gradient, hessian = self._tolerated(facts)
         # The entries above the diagonal determine the norm.
         query = self._hessian_query(np.zeros(facts.d), noise.hessian)
@@ -286,12 +286,12 @@ class CurvatureMethod(AdaptiveMethod):
         return max(2.0 * facts.n * max(sizes), m / self.sampling.fraction(facts.n))
 
     def _search_slack(self, facts: PublicFacts, noise: Noise, failure: float) -> float:
-        """Return the decrease that a search's noise may cost, over the tolerated decrease."""
+        """Return the decrease that the noise of a search may cost, over the tolerated decrease."""
         return 0.0
 
 
 class QueryCounter:
-    """Counts the queries of a run, and plans by the remaining budget; the guard enforces it."""
+    """Count the queries of a run, and plan by the remaining budget, which the guard enforces."""
 
     def __init__(
         self, method: CurvatureMethod, oracle: PrivateOracle, plan: SecondOrderPlan
@@ -309,7 +309,7 @@ class QueryCounter:
         return price.limit - sum(map(price.cost, self._oracle.ledger.events))
 
     def ask(self, query: Query, sampling: Sampling) -> Any:
-        """Return the answer to a query of a separate batch."""
+        """Return the answer to a query on a separate batch."""
         return self._oracle.ask(query, sampling)
 
     def gradient(self, w: np.ndarray, noise: Noise) -> np.ndarray:
@@ -323,7 +323,7 @@ class QueryCounter:
         return self.ask(self._method._hessian_query(w, noise.hessian), self._method.sampling)
 
     def value(self, w: np.ndarray) -> float:
-        """Return a number that is below f(w) with probability at most ``failure``.
+        """Return an upper bound of f(w), which fails with probability at most ``failure``.
 
         f(0) is public. Elsewhere a loss is at most f(0) plus its Lipschitz constant times ||w||,
         which bounds the sensitivity of the mean (errata 003-5); the noisy value gets a fixed
@@ -359,7 +359,7 @@ class QueryCounter:
 
     def phase(self, place: int, w: np.ndarray) -> tuple[int, Noise]:
         """Return the iterations and the noise of a phase that starts at ``w``."""
-        # On batches both are fixed; else they follow from the value at w and the budget left.
+        # On batches both are fixed; else they depend on the value at w and the remaining budget.
         method, plan = self._method, self._plan
         if plan.phases:
             return plan.phases[place]
@@ -391,7 +391,7 @@ def require_bounded_curvature(facts: PublicFacts) -> None:
 
 
 def check_memory(d: int, instead: str = "") -> None:
-    """Raise unless a Hessian, its noise and its eigenvectors fit into memory."""
+    """Raise ValueError unless a Hessian, its noise and its eigenvectors fit into memory."""
     needed = 4 * 8 * d * d
     known = hasattr(os, "sysconf") and "SC_PHYS_PAGES" in os.sysconf_names
     held = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if known else needed
@@ -406,7 +406,7 @@ def check_memory(d: int, instead: str = "") -> None:
 class SecondOrder(CurvatureMethod):
     r"""Descent to a point with a small gradient and almost no negative curvature.
 
-    Each iteration releases a noisy gradient g. If it is longer than eps_g, the step is along it;
+    Each iteration releases a noisy gradient g. If its norm exceeds eps_g, the step is along it;
     otherwise the smallest eigenvalue of a noisy Hessian and its eigenvector p (with <p, g> <= 0)
     are released, and if the eigenvalue is below -eps_H, the step is along p. If it is not, the
     released values show an (eps_g, eps_H)-2NS, and the run ends with
@@ -418,7 +418,7 @@ class SecondOrder(CurvatureMethod):
     eps_g, eps_H : float
         Tolerances, positive.
     step : {"short", "line_search"}
-        Steps 1/G and 2 lambda/M; or those of a private backtracking search, which starts at
+        Step sizes 1/G and 2 lambda/M; or those of a private backtracking search, which starts at
         ``b_g`` times :math:`2(1 - c_1 - c_g)/G`, or at ``b_H`` times :math:`t_2\lambda/M`, and
         falls back to these.
     two_phase : bool
@@ -431,10 +431,10 @@ class SecondOrder(CurvatureMethod):
     sampling : Full or WithoutReplacement
         Batches for short steps only; each gradient and Hessian has a separate batch.
     shares : theory.Shares, optional
-        Shares of the tolerances that the noise may take: c1 < 1/2, c + c2 < 1/3 for short steps;
+        Shares of the tolerances allowed for the noise: c1 < 1/2, c + c2 < 1/3 for short steps;
         c1 < 1, c + sqrt(8 c2/3) < 1 for the line search, which also has the sufficient decrease
         c_g in (0, 1 - c1) and c_H in (0, 1 - c - sqrt(8 c2/3)). By default those that need the
-        fewest records, see below; the run's are ``plan.shares``.
+        fewest records, see below; ``plan.shares`` has those of the run.
     b_g, b_H, beta_g, beta_H : float
         The search starts at b > 1 times its fallback, and backtracks by beta in (0, 1).
     first_share, speedup : float
@@ -447,15 +447,15 @@ class SecondOrder(CurvatureMethod):
     The noise is for the worst case, T = floor((f(w0) - lower_bound)/MIN_DEC) + 1 iterations with
     every kind of query. The paper reports the cost of the steps actually made, which is not a
     guarantee (errata 003-3); here the filter enforces the budget. f(0) is public; from another
-    start T follows from a noisy value with a fixed margin (errata 003-4). Noise of the Hessian is
-    for its true sensitivity (errata 003-1, 003-2). Searches query q(gamma)/gamma (errata 003-7),
-    and never at the fallback, where they end in any case.
+    start T is computed from a noisy value with a fixed margin (errata 003-4). The noise of the
+    Hessian is for its true sensitivity (errata 003-1, 003-2). Searches query q(gamma)/gamma (errata
+    003-7), and never at the fallback, where they end in any case.
 
     The paper's proof for batches amplifies gradient and Hessian of one batch separately, which
     requires a batch for each (errata 003-19). A run on batches is fixed in advance except for the
     kind of the next answer, so privacy loss distributions apply:
     :mod:`dpanalysis.methods.second_order` has the proof. T is that for a start at 0, which is
-    enough if f(w0) <= f(0), and the second of two phases has the iterations that the first left.
+    enough if f(w0) <= f(0), and the second of two phases has the remaining iterations of T.
 
     The paper does not choose the shares. Those of :func:`dpanalysis.theory.best_shares` depend on
     public facts only, and not on the budget: n_min is proportional to :math:`\rho^{-1/2}`. The
@@ -528,7 +528,7 @@ class SecondOrder(CurvatureMethod):
 
     @property
     def _curvature(self) -> float:
-        """Threshold of a negative eigenvalue; the Lanczos method has an error up to eps_H/2."""
+        """Threshold for a negative eigenvalue; the Lanczos method has an error up to eps_H/2."""
         return self.eps_H * (0.5 if self.hessian == "lanczos" else 1.0)
 
     def _decrease(self, G: float, M: float) -> float:
@@ -545,7 +545,7 @@ class SecondOrder(CurvatureMethod):
         return self.shares
 
     def _best_shares(self, facts: PublicFacts) -> theory.Shares:
-        """Return the shares with which a run on full batches needs the fewest records."""
+        """Return the shares for which a run on full batches needs the fewest records."""
         require_bounded_curvature(facts)
         assert facts.value_at_zero is not None
         multiple, backtrack = max(
@@ -592,12 +592,12 @@ class SecondOrder(CurvatureMethod):
             self.eps_g, self._curvature, facts.hessian_lipschitz, *self._shares[:3]
         )
 
-    def _asked(self, iterations: int) -> Mapping[str, int]:
+    def _query_counts(self, iterations: int) -> Mapping[str, int]:
         searches = {"search": iterations} if self._searches else {}
-        return {**super()._asked(iterations), **searches}
+        return {**super()._query_counts(iterations), **searches}
 
     def _phases(self, iterations: int) -> list[tuple[int, float]]:
-        """Return T/speedup iterations at the first share, and T, or on batches the rest of T."""
+        """Return T/speedup iterations at the first share, then T, or on batches the rest of T."""
         # With n_min records every step of the first phase decreases f by MIN_DEC, since the noise
         # of both phases is within its tolerance. So the rest of T is enough.
         first = math.ceil(iterations / self.speedup)
@@ -608,7 +608,7 @@ class SecondOrder(CurvatureMethod):
         return [(first, self.first_share), (rest, 1.0 - self.first_share)]
 
     def _search_slack(self, facts: PublicFacts, noise: Noise, failure: float) -> float:
-        """(16), sharpened, without the factors b: noise of q/gamma does not grow with gamma."""
+        """Return (16), sharpened, without the factors b: noise of q/gamma is constant in gamma."""
         if not self._searches:
             return 0.0
         tries = max(
@@ -698,7 +698,7 @@ class SecondOrder(CurvatureMethod):
     def _search(
         self, ray: Ray, required: np.ndarray, fallback: float, queries: QueryCounter, noise: Noise
     ) -> float:
-        """Return the step of Algorithm 2: the first that decreases f enough, or the fallback."""
+        """Return Algorithm 2's step size: the first that decreases f enough, or the fallback."""
         clip = queries.facts.gradient_bounds[1] * float(np.linalg.norm(ray.direction))
         unit = decrease_sensitivity(queries.facts, self.sampling, clip) * noise.search
         query = FirstDecrease(
@@ -710,7 +710,7 @@ class SecondOrder(CurvatureMethod):
 
 def smallest_eigenpair(matrix: np.ndarray) -> tuple[float, np.ndarray]:
     """Return the smallest eigenvalue of a symmetric matrix and its unit eigenvector."""
-    from scipy import linalg  # slow to import
+    from scipy import linalg  # here, since its import is slow
 
     values, vectors = linalg.eigh(matrix, subset_by_index=[0, 0])
     return float(values[0]), vectors[:, 0]

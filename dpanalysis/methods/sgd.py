@@ -29,16 +29,16 @@ class Stochastic(Recursion):
     ----------
     noise : "uniform" or array_like of shape (iterations,)
         The same noise in every iteration, calibrated to the budget; or the standard
-        deviations (Laplace scales) of the noise on the mean gradient. For the noise
-        multiplier of the papers see :meth:`with_noise_multiplier`.
+        deviations (Laplace scales) of the noise on the mean gradient. For noise given as a
+        multiplier, as in the papers, see :meth:`with_noise_multiplier`.
     mechanism : {"gaussian", "laplace"}
         Distribution of the noise.
     choose_iterations : None
         Not supported, nor is ``noise="optimal"``: both need an error bound.
     output : {"last", "uniform", "average"}
-        ``result.w`` is the last of the iterates 0..T; one drawn uniformly for each replicate,
-        independently of their values; or their mean. The guarantee covers all iterates, whatever
-        is returned.
+        ``result.w`` is the last of the iterates 0..T; one of them, drawn uniformly for each
+        replicate independently of their values; or their mean. The guarantee covers all iterates
+        in each case.
     """
 
     epochs: ClassVar[bool] = True
@@ -74,7 +74,7 @@ class Stochastic(Recursion):
         return steps
 
     def error_recursion(self, facts: PublicFacts) -> ErrorRecursion:
-        """Raise ValueError: there is none."""
+        """Raise ValueError: there is no error bound."""
         self._raise_without_bound()
 
     def _raise_without_bound(self) -> NoReturn:
@@ -94,7 +94,7 @@ class SGD(Stochastic):
 
     with the clipping rule's weights w_i, the EXPECTED batch size B, which is public (the
     size of a Poisson batch is not, and may be 0), and the public regularizer r, which is not
-    clipped. Momentum is the heavy ball's; for a constant step that is the usual
+    clipped. Momentum is that of the heavy ball; for a constant step size it is the usual
     v = beta v + gradient, x = x - alpha v. With ``nesterov`` the gradient is evaluated at
     x_t + beta (x_t - x_{t-1}), and the step starts there.
 
@@ -108,7 +108,7 @@ class SGD(Stochastic):
         Draws the batch of each iteration: ``Poisson``, which the papers' accounting assumes with a
         budget under add-or-remove-one; ``WithoutReplacement``, ``WithReplacement``, ``Full``; or
         ``BallsInBins``, ``RandomAllocation``, ``Shuffle``, which divide the records among the
-        batches of an epoch, bought as a whole, the last one too if ``iterations`` end within it.
+        batches of an epoch. An epoch is charged as a whole, even if ``iterations`` end within it.
     clipping : object or None
         Per-sample rule of :mod:`dpanalysis.clipping`; None if the problem bounds the gradient of
         every record.
@@ -161,7 +161,7 @@ class SGD(Stochastic):
 
 @dataclass(frozen=True)
 class AdamState(State):
-    """A state with the mean and the root mean square of past gradients, (R, d)."""
+    """A state with moving averages of past gradients: mean and root mean square, (R, d)."""
 
     mean: np.ndarray = field(repr=False, kw_only=True)
     size: np.ndarray = field(repr=False, kw_only=True)
@@ -177,7 +177,7 @@ class Adam(Stochastic):
               + \text{eps}}
 
     Both averages are computed from released gradients, so they cost no privacy. v includes the
-    variance of the noise: where it dominates, the steps are those of SGD with momentum.
+    variance of the noise: if it dominates, the steps are those of SGD with momentum.
 
     Parameters
     ----------
@@ -229,11 +229,11 @@ class Adam(Stochastic):
         self._check()
 
     def coefficients(self) -> Coefficients:
-        """Return the schedule of steps; the momentum is in the averages."""
+        """Return the step sizes; the momentum is in the averages."""
         return constant_coefficients(self.iterations, self._step_sizes())
 
     def _warn_if_unstable(self, coefficients: Coefficients, facts: object) -> None:
-        """Stay silent: no step is longer than a few step sizes, whatever the curvature."""
+        """Do nothing: no step is longer than a few step sizes, whatever the curvature."""
 
     def init(self, w0: np.ndarray, plan: Schedule) -> AdamState:
         """Return the state at ``w0`` of shape (R, d) with zero averages."""
@@ -247,7 +247,7 @@ class Adam(Stochastic):
         gradient = self._gradient(state.w, state, oracle)
         first, second = self.betas
         mean = first * state.mean + (1.0 - first) * gradient
-        # The root of v: squares of large gradients would overflow.
+        # sqrt(v) is stored, since squares of large gradients would overflow.
         size = np.hypot(second**0.5 * state.size, (1.0 - second) ** 0.5 * gradient)
         root = size / (1.0 - second**t) ** 0.5
         alpha = plan.coefficients.step_size[t - 1]

@@ -39,7 +39,7 @@ class TrustRegion(CurvatureMethod):
         r > 0. By default the smaller of sqrt(eps_g/M) and eps_H/M, for the Lipschitz constant M
         of the Hessian; they coincide for the tolerances alpha and sqrt(M alpha).
     c, c2 : float
-        Tolerated noise: c2 M r^2 of a gradient and c M r of a Hessian, with c/2 + c2 < 1/3.
+        Tolerated noise norms: c2 M r^2 for a gradient, c M r for a Hessian, with c/2 + c2 < 1/3.
 
     Notes
     -----
@@ -121,13 +121,13 @@ def trust_region_step(
 ) -> tuple[np.ndarray, float]:
     r"""Return the minimizer of <g, h> + h'Hh/2 over ||h|| <= r, and its multiplier.
 
-    The multiplier :math:`\nu \ge 0` has :math:`(H + \nu I)h = -g`, H + nu I positive
+    The multiplier :math:`\nu \ge 0` satisfies :math:`(H + \nu I)h = -g` with H + nu I positive
     semidefinite, and is 0 inside the ball. It is the root of the secular equation
     1/||h(nu)|| = 1/r, which is nearly linear in nu. In the hard case, where g has no component
     along the eigenvector of the smallest eigenvalue and h(nu) does not reach the sphere, a
     multiple of that eigenvector is added. Conn, Gould, Toint, Trust-region methods, Section 7.3.
     """
-    from scipy import linalg, optimize  # slow to import
+    from scipy import linalg, optimize  # here, since their import is slow
 
     radius = check_positive("radius", radius)
     values, vectors = linalg.eigh(hessian)
@@ -162,8 +162,8 @@ class NoisyGradientDescent2NS(CurvatureMethod):
     """DP-GD: noisy gradient descent, then a search through its iterates for a 2NS.
 
     Steps 1/G are made along noisy gradients, on full batches for half of the budget. The iterates
-    with a noisy gradient norm of at most eps_g are then checked in the order of this norm: the
-    output is the first with a noisy Hessian whose smallest eigenvalue is at least -eps_H, with
+    with a noisy gradient norm of at most eps_g are then checked in increasing order of this norm:
+    the output is the first with a noisy Hessian whose smallest eigenvalue is at least -eps_H, with
     ``released["second_order_point"] = 1``, or the last iterate if there is none.
 
     Parameters
@@ -176,7 +176,7 @@ class NoisyGradientDescent2NS(CurvatureMethod):
     checks : int, optional
         Largest number of Hessians; by default the number of iterates.
     c, c1 : float
-        Tolerated noise: c1 eps_g of a gradient, c1 < 1/2, and c eps_H of a Hessian.
+        Tolerated noise norms: c1 eps_g for a gradient, c1 < 1/2, and c eps_H for a Hessian.
 
     Notes
     -----
@@ -229,7 +229,7 @@ class NoisyGradientDescent2NS(CurvatureMethod):
     def _horizon(self, value: float, decrease: float) -> int:
         return self.iterations or super()._horizon(value, decrease)
 
-    def _asked(self, iterations: int) -> Mapping[str, int]:
+    def _query_counts(self, iterations: int) -> Mapping[str, int]:
         return {"gradient": iterations, "hessian": min(self.checks or iterations, iterations)}
 
     def run(self, w: np.ndarray, oracle: PrivateOracle, plan: SecondOrderPlan) -> Iterator[Step]:
@@ -245,7 +245,7 @@ class NoisyGradientDescent2NS(CurvatureMethod):
             w = w - g / queries.facts.L
             yield Step(w, queries.released(False, length))
         seen.sort(key=lambda pair: pair[0])
-        for length, point in seen[: self._asked(iterations)["hessian"]]:
+        for length, point in seen[: self._query_counts(iterations)["hessian"]]:
             eigenvalue = smallest_eigenpair(queries.hessian(point, noise))[0]
             found = eigenvalue >= -self.eps_H
             yield Step(point if found else w, queries.released(found, length, eigenvalue))

@@ -1,4 +1,4 @@
-"""Privacy: events with explicit units, their cost, filters, and the source of noise.
+"""Privacy: events with explicit units, their costs, filters, and sources of noise.
 
 A number outside the range that a docstring states raises ValueError.
 

@@ -1,8 +1,8 @@
-"""Compiled loops of subsampling and of Gaussian noise, fed with uniforms from any source.
+"""Compiled loops for subsampling and Gaussian noise, from uniforms of any source.
 
-Every operation of the noise is rounded by itself, in the order written (no ``fastmath``,
+Every operation of the noise is rounded separately, in the order written (no ``fastmath``,
 polynomials in place of the C library's functions), so the same uniforms give the same noise on
-every machine. Its loop has no branch, so that it is vectorized, and threads divide long arrays: a
+every machine. The loop has no branches, so that it is vectorized, and threads divide long arrays: a
 pair of numbers is the same whichever thread computes it.
 """
 
@@ -18,8 +18,8 @@ from .._parallel import run_tasks
 def bernoulli_positions(uniforms, log_keep, start, n, out):  # type: ignore[no-untyped-def]
     """Write the successes of Bernoulli trials ``start..n-1`` to ``out`` by geometric gaps.
 
-    ``uniforms`` lie in (0, 1]; ``log_keep`` is ln(1 - rate) < 0. Returns how many were
-    written and the next trial not yet decided (>= n when all are).
+    ``uniforms`` lie in (0, 1]; ``log_keep`` is ln(1 - rate) < 0. Returns the number of successes
+    written and the next undecided trial (>= n when all are decided).
     """
     written = 0
     position = start
@@ -41,8 +41,8 @@ def bernoulli_positions(uniforms, log_keep, start, n, out):  # type: ignore[no-u
 def mark_distinct(uniforms, n, words, missing):  # type: ignore[no-untyped-def]
     """Mark floor(n u) in the bitmap ``words`` until ``missing`` new ones are marked.
 
-    Returns how many are still missing when the uniforms are used up. Accepting an
-    index only when it is new makes every set of the final size equally likely.
+    Returns how many are still missing when the uniforms are used up. Accepting only new
+    indices makes every set of the final size equally likely.
     """
     for i in range(uniforms.size):
         if missing == 0:
@@ -61,8 +61,8 @@ def read_bitmap(words, n, wanted, out):  # type: ignore[no-untyped-def]
     """Write the indices below ``n`` whose bit equals ``wanted`` to ``out``, ascending.
 
     ``out`` has one entry more than there are such indices. The first bit of a word is
-    written without asking whether there is one: at usual rates most words hold none or
-    one, at random, and a wrongly predicted branch costs more than a write.
+    written without testing whether there is one: at usual rates most words have none or
+    one, at random, and a mispredicted branch costs more than a write.
     """
     written = 0
     flip = np.uint64(0) if wanted else ~np.uint64(0)
@@ -84,7 +84,7 @@ def read_bitmap(words, n, wanted, out):  # type: ignore[no-untyped-def]
 
 @njit(cache=FAST["cache"], nogil=True, inline="always")
 def _trailing_zeros(word):  # type: ignore[no-untyped-def]
-    """Return how many zeros end ``word``: the ones below its lowest one, counted in parallel."""
+    """Return the number of trailing zeros of ``word``, by a parallel count of bits."""
     below = ~word & (word - np.uint64(1))
     below -= (below >> np.uint64(1)) & np.uint64(0x5555555555555555)
     pairs = np.uint64(0x3333333333333333)
@@ -123,8 +123,8 @@ def _log(v):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=FAST["cache"], nogil=True, error_model="numpy")
-def _turn(numbers):  # type: ignore[no-untyped-def]
-    """Turn pairs of uniforms into normals, in place; return how many are in the far tail."""
+def _box_muller(numbers):  # type: ignore[no-untyped-def]
+    """Transform pairs of uniforms into normals, in place; return how many are in the far tail."""
     far = 0
     for i in range(numbers.size // 2):
         rest = 1.0 - numbers[2 * i]
@@ -132,7 +132,7 @@ def _turn(numbers):  # type: ignore[no-untyped-def]
         radius = math.sqrt(-2.0 * _log(rest))
         turn = 4.0 * numbers[2 * i + 1]
         quarter = math.floor(turn)
-        f = turn - quarter - 0.5  # quarters from the middle of this one
+        f = turn - quarter - 0.5  # quarter turns from the middle of this quadrant
         z = f * f
         # sin(pi f / 2) / f and cos(pi f / 2), Chebyshev fits with errors 4.9e-18 and 4.7e-17.
         s = -3.59864335298231e-06 + z * 5.633933781537854e-08
@@ -147,7 +147,7 @@ def _turn(numbers):  # type: ignore[no-untyped-def]
         c = 0.25366950789986475 + z * c
         c = -1.2337005501361513 + z * c
         c = 1.0 + z * c
-        # Halves of the circle differ by the sign, the quarters of a half by a turn of pi/2.
+        # Half circles differ by the sign, the two quadrants of a half by a rotation of pi/2.
         radius = -radius if quarter >= 2.0 else radius
         turned = quarter == 1.0 or quarter == 3.0
         numbers[2 * i] = radius * (-s if turned else c)
@@ -156,24 +156,24 @@ def _turn(numbers):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=FAST["cache"], nogil=True, error_model="numpy")
-def _turn_tasks(numbers, far, queue, wake_flags, helper):  # type: ignore[no-untyped-def]
+def _box_muller_tasks(numbers, far, queue, wake_flags, helper):  # type: ignore[no-untyped-def]
     t = first_task(queue, wake_flags, helper)
     while t < far.size:
-        far[t] = _turn(numbers[t * _TASK : min(numbers.size, (t + 1) * _TASK)])
+        far[t] = _box_muller(numbers[t * _TASK : min(numbers.size, (t + 1) * _TASK)])
         t = next_task(queue)
     finish(queue, far.size, wake_flags, helper)
 
 
 def box_muller(numbers: np.ndarray) -> int:
-    """Turn pairs of uniforms in [0, 1) into pairs of independent standard normals, in place.
+    """Transform pairs of uniforms in [0, 1) into independent standard normals, in place.
 
     The first uniform u gives the radius sqrt(-2 ln(1 - u)), the second v the angle
     2 pi (v - 1/8) (G. Box and M. Muller, A note on the generation of random normal deviates,
     1958). Returns how many 1 - u were at most 2^-40. Their radii need more than 53 bits: none of
-    those found here exceeds sqrt(106 ln 2) = 8.58. By all threads where there are many numbers.
+    those computed here exceeds sqrt(106 ln 2) = 8.58. Uses all threads for long arrays.
     """
     if numbers.size <= _TASK:
-        return int(_turn(numbers))
+        return int(_box_muller(numbers))
     far = np.zeros(-(-numbers.size // _TASK), np.int64)
-    run_tasks(_turn_tasks, (numbers, far), far.size)
+    run_tasks(_box_muller_tasks, (numbers, far), far.size)
     return int(far.sum())

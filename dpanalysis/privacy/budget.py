@@ -1,12 +1,12 @@
-"""Guards, which grant or refuse what is to be released: ``Filter`` and ``Plan``.
+"""Guards, which grant or refuse releases: ``Filter`` and ``Plan``.
 
-A :class:`Filter` grants events that are chosen while a run goes on, a :class:`Plan` events that
-were fixed beforehand. Both compare with a relative slack of 1e-9, which absorbs the rounding of
-costs: a budget of 1 may be exceeded by 1e-9, and no more, since sums of costs are compensated.
-Both charge under a lock: two threads that spend from one guard are never promised the same
-remainder. A copy of a guard, in this process or another, would be a second budget: it can be
-looked at, and refuses to spend. A fork copies without a call that could be caught, so a guard
-remembers the process that it was made in.
+A :class:`Filter` grants events that are chosen adaptively during a run, a :class:`Plan` events
+fixed in advance. Both compare with a relative slack of 1e-9, which absorbs the rounding of costs:
+a budget of 1 may be exceeded by 1e-9, and no more, since sums of costs are compensated. Both
+charge under a lock: two threads that spend from one guard are never granted the same remainder. A
+copy of a guard, in this process or another, would be a second budget: it can be inspected, and
+refuses to spend. A fork copies without a call that could be intercepted, so a guard records the
+process that created it.
 """
 
 from __future__ import annotations
@@ -34,25 +34,25 @@ SLACK = 1e-9
 
 
 class Guard(Protocol):
-    """What the oracle buys a batch from: a filter, or a plan fixed beforehand."""
+    """What the oracle charges for a batch: a filter, or a plan fixed in advance."""
 
     def can_spend(self, event: Event) -> bool:
-        """Say whether ``event`` may be released now; without side effects."""
+        """Return whether ``event`` may be released now, without side effects."""
 
     def spend(self, event: Event) -> None:
-        """Charge ``event``, or raise and charge nothing; no other thread comes between."""
+        """Charge ``event``, or raise and charge nothing; atomic across threads."""
 
 
 class NonCopyableGuard:
-    """A guard that charges under a lock, whose copies refuse to spend and whose limit stays."""
+    """A guard that charges under a lock; its limit is immutable, and its copies cannot spend."""
 
     def __init__(self) -> None:
         self._lock: threading.RLock | None = threading.RLock()
         self._process = os.getpid()
         self._seeds: set[tuple[bytes, int]] = set()
 
-    def _only_one(self) -> threading.RLock:
-        """Return the lock of the original, or raise RuntimeError in a copy of it."""
+    def _original_lock(self) -> threading.RLock:
+        """Return the lock of the original guard, or raise RuntimeError in a copy."""
         if self._lock is None or self._process != os.getpid():
             raise RuntimeError(
                 f"this {type(self).__name__} is a copy, and two could grant the same budget twice: "
@@ -62,15 +62,15 @@ class NonCopyableGuard:
         return self._lock
 
     def claim_seed(self, seed: Any) -> None:
-        """Remember a seed of noise that is paid from here; raise ValueError if it was used before.
+        """Register a seed of noise charged to this guard; raise ValueError if it is in use already.
 
         Two runs from one seed draw the same noise, and their difference has none: composition
-        wants fresh noise for every release. Seeds are compared by the state that NumPy makes of
-        them, so 9, ``SeedSequence([9])`` and ``default_rng(9)`` are one seed. A Generator or a
-        SeedSequence has other children after some were spawned from it, and is another seed then.
+        requires fresh noise for every release. Seeds are compared by the state that NumPy derives
+        from them, so 9, ``SeedSequence([9])`` and ``default_rng(9)`` are the same seed. A Generator
+        or a SeedSequence is another seed after spawning children, since its next children differ.
         """
-        with self._only_one():
-            state = _state(seed)
+        with self._original_lock():
+            state = _seed_state(seed)
             if state in self._seeds:
                 shown = f" = {int(seed)}" if isinstance(seed, int | np.integer) else ""
                 raise ValueError(
@@ -92,13 +92,13 @@ class NonCopyableGuard:
 
 
 def refuse_branch(guard: Any) -> None:
-    """Raise TypeError for a branch of a filter, which grants what the filter grants as well."""
+    """Raise TypeError for a branch of a filter, since both would grant the same budget."""
     if getattr(guard, "is_branch", False):
         raise TypeError(f"guard must be no branch of a filter, got {guard!r}")
 
 
-def _state(seed: Any) -> tuple[bytes, int] | None:
-    """Return what the streams spawned from ``seed`` depend on; None where they are fresh."""
+def _seed_state(seed: Any) -> tuple[bytes, int] | None:
+    """Return the state that determines the streams of ``seed``; None if they are always fresh."""
     if isinstance(seed, int | np.integer):
         seed = np.random.SeedSequence(int(seed))
     if isinstance(seed, np.random.Generator):
@@ -108,21 +108,21 @@ def _state(seed: Any) -> tuple[bytes, int] | None:
     return seed.generate_state(4, np.uint64).tobytes(), getattr(seed, "n_children_spawned", 0)
 
 
-# A filter: permission for events that are chosen on the way
+# Filters: adaptively chosen events
 
 
 class Filter(NonCopyableGuard):
     """A privacy filter: events may depend on everything released before them.
 
-    The number, kind and noise of the events may be chosen on the way, because the cost is
-    summed in one notion of privacy fixed beforehand:
+    The number, kind and noise of the events may be chosen adaptively, because the cost is
+    summed in one notion of privacy fixed in advance:
 
     - pure losses, when ``budget.delta`` is 0;
     - rho, for a zCDP budget, or for an (epsilon, delta) budget without ``order``: the
       largest rho that implies the budget;
-    - Renyi costs at the single ``order``, whose limit the tight conversion gives.
+    - Renyi costs at the single ``order``, with the limit given by the tight conversion.
 
-    To go on while some order still has budget would not be private with this conversion (errata
+    Continuing while some order still has budget would not be private with this conversion (errata
     002-7).
 
     Parameters
@@ -130,15 +130,15 @@ class Filter(NonCopyableGuard):
     budget : Budget
     order : float, optional
         Renyi order in (1, inf), fixed before any data are seen, for example by
-        :func:`plan_order`. Needed where batches with Gaussian noise are subsampled; only for
-        budgets with delta > 0, and large enough to leave some of the budget.
+        :func:`plan_order`. Needed for subsampled batches with Gaussian noise; only for budgets
+        with delta > 0, and large enough that the conversion leaves some budget.
 
     Notes
     -----
-    One filter may serve several runs and threads: :meth:`spend` compares and charges in one
-    step. What a run has been charged stays charged, whatever becomes of the run. A filter spends
-    in the process that it was made in: a fork, as ``multiprocessing`` makes them, would copy it
-    with all of its budget, and the copies refuse to spend.
+    One filter may serve several runs and threads: :meth:`spend` compares and charges atomically.
+    Charges are never refunded, whatever becomes of the run. A filter spends only in the process
+    that created it: a fork, as of ``multiprocessing``, would copy it with all of its budget, and
+    the copies refuse to spend.
 
     References
     ----------
@@ -179,11 +179,11 @@ class Filter(NonCopyableGuard):
             self._cost = partial(_renyi_cost, np.array([a]))
         self.is_branch = False
         self._spent = 0.0
-        self._rest = 0.0  # what rounding has left of the sum ``spent``
+        self._compensation = 0.0  # rounding error of ``spent``, as in Kahan summation
         self._known: dict[Event, float] = {}
 
     def cost(self, event: Event) -> float:
-        """Return what ``event`` would be charged, in the filter's notion of privacy.
+        """Return the cost of ``event`` in the filter's notion of privacy.
 
         Raises IncompatibleAccounting if the event cannot be accounted under the relation, or has no
         finite cost.
@@ -203,13 +203,13 @@ class Filter(NonCopyableGuard):
                 "give a budget with delta > 0 and a Renyi order fixed beforehand (order=...)"
             )
         if event.immutable:
-            if len(self._known) >= 4096:  # schedules with ever new noise do not fill the memory
+            if len(self._known) >= 4096:  # noise schedules would fill the memory
                 self._known.clear()
             self._known[event] = value
         return value
 
     def can_spend(self, event: Event) -> bool:
-        """Return whether ``event`` fits in what is left; nothing is charged."""
+        """Return whether ``event`` fits the remaining budget; nothing is charged."""
         return self.spent + self.cost(event) <= self.limit * (1.0 + SLACK)
 
     def spend(self, event: Event) -> None:
@@ -217,27 +217,27 @@ class Filter(NonCopyableGuard):
 
         Raises PrivacyBudgetExceeded, and charges nothing, if it does not fit;
         IncompatibleAccounting as :meth:`cost`; RuntimeError if this filter is a copy of another,
-        by pickle or by a fork too.
+        also one made by pickle or by a fork.
         """
         cost = self.cost(event)
-        with self._only_one():
+        with self._original_lock():
             if self.spent + cost > self.limit * (1.0 + SLACK):
                 raise PrivacyBudgetExceeded(
                     f"{event!r} costs {cost:.6g} ({self.notion}), "
                     f"but only {self.remaining:.6g} of {self.limit:.6g} is left"
                 )
-            whole = self._rest + cost
+            whole = self._compensation + cost
             total = self.spent + whole
-            self._rest = whole - (total - self.spent)  # exact where the sum is the larger
+            self._compensation = whole - (total - self.spent)  # exact if spent >= whole
             self._spent = total
 
     def branch(self) -> Filter:
-        """Return a filter that has spent as much and spends for itself, for thought experiments.
+        """Return an independent filter in the same state, to analyze what a run could do.
 
         The analysis of a mechanism follows both outcomes of an answer; a run has one of them. A
-        run on data refuses a branch, since what it grants would be granted a second time.
+        run on data refuses a branch, which would grant the same budget a second time.
         """
-        with self._only_one():
+        with self._original_lock():
             branch = copy.copy(self)
             branch._lock, branch._known = threading.RLock(), dict(self._known)
             branch._seeds = set(self._seeds)
@@ -246,19 +246,19 @@ class Filter(NonCopyableGuard):
 
     @property
     def spent(self) -> float:
-        """What has been charged, in the filter's notion of privacy."""
+        """Total charge so far, in the filter's notion of privacy."""
         return self._spent
 
     @property
     def remaining(self) -> float:
-        """What is left, in the filter's notion of privacy (epsilon, rho or a Renyi cost)."""
+        """Remaining budget, in the filter's notion of privacy (epsilon, rho or a Renyi cost)."""
         return max(0.0, self.limit - self.spent)
 
     def epsilon(self, delta: float | None = None, copies: int = 1) -> float:
         """Return the epsilon at ``delta``, by default the budget's, of all that this may grant.
 
-        That is the guarantee, whatever has been spent: how much that is was decided by what had
-        been released. ``copies`` is how many independent runs under such a filter are released.
+        That is the guarantee, however much has been spent, since that amount depends on released
+        values. ``copies`` is the number of independent runs released, each under such a filter.
 
         Examples
         --------
@@ -284,25 +284,25 @@ def _renyi_cost(order: np.ndarray, event: Event) -> float:
     return float(event.rdp_cost(order)[0])
 
 
-# A plan: permission for events that are fixed beforehand
+# Plans: events fixed in advance
 
 
 class Plan(NonCopyableGuard):
-    """Permission for events that are fixed beforehand, verified once as a whole.
+    """A plan of events fixed in advance, verified once as a whole.
 
-    The tightest accountant may then be used. Answers may depend on earlier answers; the
-    planned events may not, so only they are granted, in their order.
+    So the tightest accountant may be used. Answers may depend on earlier answers; the planned
+    events may not, so only they are granted, in order.
 
     Parameters
     ----------
     events : Event or iterable of Event
-        ``Repeated`` stands for that many single events, here and in what is asked for.
+        ``Repeated`` stands for that many single events, here and in :meth:`spend`.
     budget : Budget or None
         None sets no limit: then only these events are granted, whatever they cost.
     accountant : {"tightest", "pure", "zcdp", "rdp", "pld"}
     exact : bool
         False: at most these events. Each may be left out, or be replaced by one that it dominates
-        (:meth:`dpanalysis.privacy.events.Event.dominates`); what is passed over is lost.
+        (:meth:`dpanalysis.privacy.events.Event.dominates`); skipped events are lost.
 
     Raises
     ------
@@ -313,14 +313,14 @@ class Plan(NonCopyableGuard):
 
     Notes
     -----
-    *Why at most these events cost no more.* Let answers decide which event is asked next, and
-    whether any is. A run that leaves events out is one that asks them too and throws the answers
-    away. So let the k-th answer be that of a mechanism which the earlier answers choose and the
-    k-th planned event dominates. Whatever the earlier answers were, it costs no more than that
-    event in every notion: its pure, zCDP and Renyi losses add up as if it were fixed, and the
-    pair of distributions that dominates the event dominates the mechanism. Products of such pairs
-    dominate adaptive composition (Zhu, Dong, Wang 2022, Theorem 10), which asks for a dominating
-    pair after every outcome and not for one and the same mechanism.
+    *Why at most these events cost no more.* Let answers decide which event is asked next, if any.
+    A run that leaves events out is equivalent to one that asks them too and discards the answers.
+    So let the k-th answer be that of a mechanism which the earlier answers choose and the k-th
+    planned event dominates. Whatever the earlier answers were, it costs no more than that event in
+    every notion: its pure, zCDP and Renyi losses add up as if it were fixed, and the pair of
+    distributions that dominates the event dominates the mechanism. Products of such pairs dominate
+    adaptive composition (Zhu, Dong, Wang 2022, Theorem 10), which requires a dominating pair after
+    every outcome, not the same mechanism.
 
     Examples
     --------
@@ -357,13 +357,13 @@ class Plan(NonCopyableGuard):
 
     @property
     def next(self) -> Event | None:
-        """The next planned event; None when the plan is used up."""
+        """The next planned event; None at the end of the plan."""
         return self._left[self._at][0] if self._at < len(self._left) else None
 
     def upcoming(self, most: int) -> list[tuple[Event, int]]:
-        """Return the next ``most`` single events, or all that are left, equal ones together.
+        """Return the next ``most`` single events, or all that are left, as (event, count) runs.
 
-        None are known beforehand where events may be passed over.
+        Empty if events may be skipped, since the next ones are then unknown.
         """
         found: list[tuple[Event, int]] = []
         for event, count in self._left[self._at :] if self._exact else ():
@@ -374,7 +374,7 @@ class Plan(NonCopyableGuard):
 
     @property
     def remaining(self) -> int:
-        """How many single events are left."""
+        """Number of single events left."""
         return sum(count for _, count in self._left[self._at :])
 
     def can_spend(self, event: Event) -> bool:
@@ -382,12 +382,12 @@ class Plan(NonCopyableGuard):
         return self._place(event) is not None
 
     def spend(self, event: Event) -> None:
-        """Use up the planned event that pays for ``event``.
+        """Use up the planned event that covers ``event``.
 
         Raises PrivacyBudgetExceeded, and charges nothing, if none does; RuntimeError as
         :meth:`Filter.spend`.
         """
-        with self._only_one():
+        with self._original_lock():
             place = self._place(event)
             if place is None:
                 planned = "nothing is left" if self.next is None else f"next comes {self.next!r}"
@@ -398,7 +398,7 @@ class Plan(NonCopyableGuard):
             self._at = place if left else place + 1
 
     def _place(self, event: Event) -> int | None:
-        """Return the place of the first planned event that pays for ``event``."""
+        """Return the index of the first planned event that covers ``event``."""
         asked, times = unrolled(event)
         end = self._at + 1 if self._exact else len(self._left)
         for place in range(self._at, min(end, len(self._left))):

@@ -1,9 +1,9 @@
-"""What is released: noise with explicit units, alone or on a subsampled batch.
+"""Privacy events: releases with noise in explicit units, alone or on a subsampled batch.
 
-An event carries its noise, the sensitivity of the released quantity (in that quantity's
-units and under the budget's neighbouring relation) and the norm of that sensitivity. It
-knows its cost in each notion of privacy; how costs add up is the accountant's business. A number
-outside the range that a docstring states raises ValueError.
+An event has its noise, the sensitivity of the released quantity (in that quantity's units and
+under the budget's neighbouring relation) and the norm of that sensitivity. It computes its cost
+in each notion of privacy; the accountant composes costs. A number outside the range that a
+docstring states raises ValueError.
 """
 
 from .accounting.epochs import Epoch

@@ -1,59 +1,57 @@
 r"""Exact noise: real numbers drawn digit by digit, and releases without floating-point rounding.
 
 A real number of a continuous law is a function of uniform ones, and a uniform number is a sequence
-of coin flips. The first 53 flips are drawn at once, for a whole vector, and give each number up to
-a known error: ``middle`` and ``radius``. Whoever needs to know a number better asks for an
-enclosure. Then the flips go on, and interval arithmetic (mpmath) gives an interval that
-holds the number for sure. So the law is that of the real numbers: no tail ends, and no value is
-missing.
+of random bits. The first 53 bits are drawn at once, for a whole vector, and determine each number
+up to a known error: ``middle`` and ``radius``. Where more precision is needed, ``enclosure`` draws
+further bits and returns an interval, by interval arithmetic (mpmath), that provably contains the
+number. So the law is that of the real numbers: no tail is truncated, and no value is missing.
 
 The errors in ``radius`` are those of the digits not drawn, plus :data:`ROUNDING` of the number for
 the operations in double precision. These are at most a dozen, each within 4 units in the last
 place, 2^-50, by the error bounds that NumPy states for its logarithm and the polynomials of
-:mod:`dpanalysis.privacy._compiled`. Where a number has fewer than 40 digits that count, in the far
+:mod:`dpanalysis.privacy._compiled`. Where a number has fewer than 40 significant digits, in the far
 tail, its radius is infinite.
 
-Releases under ``rng="os"`` use it. Every bound of privacy is about a mechanism on real numbers,
-such as :math:`f(D) + \sigma Z`. A computer that adds a rounded Z to f(D) runs another one, whose
-outputs may give a record away (Mironov 2012). Here the mechanism on real numbers itself is run, and
-its answer rounded.
+Releases under ``rng="os"`` use it. Every privacy bound is about a mechanism on real numbers, such
+as :math:`f(D) + \sigma Z`. A computer that adds a rounded Z to f(D) runs a different mechanism,
+whose outputs may reveal a record (Mironov 2012). Here the mechanism on real numbers itself is run,
+and its output rounded.
 
-*The answer f(D)* is a vector of doubles, and these are real numbers. How far rounding lets a
-record move them is part of the sensitivity that is charged (``PublicFacts.rounding``).
+*The answer f(D)* is a vector of doubles, which are real numbers. How far a record can move them
+because of rounding is part of the sensitivity that is charged (``PublicFacts.rounding``).
 
 *The noise Z* is a vector of real numbers (:mod:`dpanalysis.privacy.exact_noise`): never stored, but
-known as well as one asks.
+known to any precision required.
 
 *The release* is :math:`F(f(D) + \sigma Z)`, with
 
 .. math:: F(t) = \text{the double next to } g \lfloor t/g + 1/2 \rfloor
 
-for the grid g, a power of two that depends on :math:`\sigma` and the law alone, between
-:math:`2^{-21}` and :math:`2^{-20}` of it (of :math:`\sqrt d\,\sigma` for spherical noise). F looks
-at nothing but the real number :math:`f(D) + \sigma Z`. So the release is that of the mechanism on
-real numbers after a step that sees no record, and costs what that costs, no more: whatever the
-bound, the amplification by sampling and the number of releases. No sensitivity grows by the grid,
-and nothing is added to delta.
+for the grid g, a power of two that depends only on :math:`\sigma` and the law, between
+:math:`2^{-21}` and :math:`2^{-20}` of it (of :math:`\sqrt d\,\sigma` for spherical noise). F is a
+function of the real number :math:`f(D) + \sigma Z` alone. So the release is a post-processing of
+the mechanism on real numbers, and costs no more, whatever the bound, the amplification by sampling
+and the number of releases. No sensitivity grows by the grid, and nothing is added to delta.
 
-*In doubles.* :math:`f/g` is exact, since g is a power of two, and so are its floor m and the rest
-:math:`p \in [0, 1)`; an f of more than :math:`2^{52} g` is a multiple of g. The integer
-:math:`k = \lfloor p + 1/2 + (\sigma/g) Z \rfloor` is known from the first digits of Z but for one
-number in some ten million; for that one the digits go on until it is known. Then f less its rest,
-and g k, are doubles, and their sum is rounded once. (Where f is so small beside g that f/g has no
-normal double, it counts as a number less than :math:`2^{-1074} g` away, which is far below the
-slack in the bound on the rounding of f.)
+*In doubles.* :math:`f/g` is exact, since g is a power of two, and so are its floor m and the
+remainder :math:`p \in [0, 1)`; an f of more than :math:`2^{52} g` is a multiple of g. The integer
+:math:`k = \lfloor p + 1/2 + (\sigma/g) Z \rfloor` is determined by the first digits of Z except for
+one number in some ten million; then more digits are drawn until it is. The difference of f and its
+remainder, and g k, are doubles, and their sum is rounded once. (If f is so small compared to g that
+f/g has no normal double, it counts as a number less than :math:`2^{-1074} g` away, which is far
+below the slack in the bound on the rounding of f.)
 
 *Decisions.* Whether a noisy number reaches another, and which of several is the least, is decided
 in the same way, for the real numbers.
 
-*Not covered.* The time that this takes. More digits are drawn where :math:`f(D) + \sigma Z` is
-within some :math:`2^{-23} g` of the middle between two points of the grid: for one in some ten
-million numbers, a millisecond or so. For spherical noise that is one in a million numbers, and
-takes a millisecond for each of the d. The draw of a batch is exact, too, see
-:mod:`dpanalysis.privacy.accounting.sampling`: amplification is proved for exact draws.
+*Not covered.* The running time. More digits are drawn where :math:`f(D) + \sigma Z` is within some
+:math:`2^{-23} g` of the middle between two points of the grid: for one in some ten million numbers,
+which takes about a millisecond. For spherical noise that is one in a million numbers, and takes a
+millisecond for each of the d. Batches are drawn exactly, too, since amplification is proved for
+exact draws: see :mod:`dpanalysis.privacy.accounting.sampling`.
 
-The usual way is a discrete law on the grid (Canonne, Kamath, Steinke 2020). It costs what Laplace
-and Gaussian noise cost by themselves. But the answer has to be rounded to the grid first, which
+The usual alternative is a discrete law on the grid (Canonne, Kamath, Steinke 2020), at the privacy
+cost of plain Laplace and Gaussian noise. But the answer has to be rounded to the grid first, which
 adds up to :math:`\sqrt d\,g` to its L2 sensitivity; the theorems about batches and about the
 sparse vector would have to be proved again; and each number takes many draws.
 """
@@ -75,8 +73,8 @@ _FAR = 2.0**-40
 
 
 def arithmetic(digits: int) -> Any:
-    """Return a new interval arithmetic of mpmath for numbers of so many digits."""
-    from mpmath.ctx_iv import MPIntervalContext  # here: it is rarely needed
+    """Return a new mpmath context of interval arithmetic with ``digits`` binary digits."""
+    from mpmath.ctx_iv import MPIntervalContext  # here, since it is rarely needed
 
     intervals = MPIntervalContext()
     intervals.prec = digits + 64
@@ -84,7 +82,7 @@ def arithmetic(digits: int) -> Any:
 
 
 class UniformReals:
-    """Uniform real numbers: the first digits of each, and more where they are asked for."""
+    """Uniform real numbers: the first digits of each, and more on request."""
 
     def __init__(self, source: Any, count: int) -> None:
         words = np.asarray(source._bits(count))
@@ -94,7 +92,7 @@ class UniformReals:
         self.spare = words & np.uint64(2 ** (64 - HEAD) - 1)  # 11 bits that no digit depends on
 
     def enclosure(self, i: int, digits: int, intervals: Any) -> Any:
-        """Return an interval that holds number i, of width at most 2^-digits."""
+        """Return an interval that contains number i, of width at most 2^-digits."""
         value, known = self._more.get(i, (int(self._head[i]), HEAD))
         while known < digits:
             value, known = (value << 64) | int(self._source._bits(None)), known + 64
@@ -106,7 +104,7 @@ class Reals(ABC):
     """Real random numbers of one law, each within ``radius`` of ``middle``, both (count,)."""
 
     def __init__(self, source: Any, count: int) -> None:
-        self.magnitude = 1.0  # about how large a number is
+        self.magnitude = 1.0  # typical size of a number
         with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
             middle, radius = self._draw(source, count)
             good = np.isfinite(middle) & np.isfinite(radius)
@@ -115,15 +113,15 @@ class Reals(ABC):
 
     @abstractmethod
     def _draw(self, source: Any, count: int) -> tuple[Any, Any]:
-        """Draw the first digits; return what they give, and how far off that may be."""
+        """Draw the first digits; return the approximate numbers and bounds on their errors."""
 
     @abstractmethod
     def _evaluate(self, i: int, digits: int, intervals: Any) -> Any:
-        """Return the interval of number i that so many digits of its uniforms give."""
+        """Return the interval of number i given by so many digits of its uniforms."""
 
     def enclosure(self, i: int, digits: int, intervals: Any) -> Any:
-        """Return an interval that holds number i; its width falls to 0 with more digits."""
-        # It is a little wider than interval arithmetic gives it, for the functions' own errors.
+        """Return an interval that contains number i; its width tends to 0 with more digits."""
+        # Widened a little, to cover errors of mpmath's functions.
         value = self._evaluate(i, digits, intervals)
         return value * (1 + intervals.mpf([-1, 1]) / intervals.mpf(2) ** digits)
 
@@ -163,7 +161,7 @@ class Gumbel(Exponential):
     def _draw(self, source: Any, count: int) -> tuple[Any, Any]:
         size, error = super()._draw(source, count)
         middle = -np.log(size)
-        # Below half of the number, its error moves the logarithm by at most twice as much.
+        # An error below half of the number moves the logarithm by at most twice the relative error.
         radius = np.where(error < 0.5 * size, 2.0 * error / size, np.inf)
         return middle, radius + ROUNDING * abs(middle)
 
@@ -172,17 +170,17 @@ class Gumbel(Exponential):
 
 
 class GaussianReals(Reals):
-    """Pairs of normal numbers (Box and Muller): radius of 1 - u, angle 2 pi (v - 1/8)."""
+    """Pairs of normal numbers (Box-Muller): radius from 1 - u, angle 2 pi (v - 1/8)."""
 
     def _draw(self, source: Any, count: int) -> tuple[Any, Any]:
-        from ._compiled import box_muller  # here: Numba takes its time
+        from ._compiled import box_muller  # here, since importing Numba is slow
 
         self._pairs = UniformReals(source, count + count % 2)
         numbers = self._pairs.low.copy()
         above = 1.0 - numbers[::2]  # 1 - u is less than 2^-53 below
         box_muller(numbers)
         radius = np.sqrt((numbers.reshape(-1, 2) ** 2).sum(axis=1))
-        # Half the squared radius is off as an exponential number is, the angle by 2 pi 2^-53.
+        # Half the squared radius has the error of an exponential number, the angle 2 pi 2^-53.
         error = 2.0 ** (2 - HEAD) / (above * radius) + ROUNDING * radius
         error = np.where(above > _FAR, error, np.inf)
         return numbers[:count], np.repeat(error, 2)[:count]
@@ -200,16 +198,16 @@ class Spherical(Reals):
 
     def _draw(self, source: Any, count: int) -> tuple[Any, Any]:
         self._count, self.magnitude = count, math.sqrt(count)
-        self._known: Any = None  # digits, and the length over that of the normal numbers
+        self._known: Any = None  # digits, and the ratio of the length to that of the normals
         self._normals, self._sizes = GaussianReals(source, count), Exponential(source, count)
         direction, sizes = self._normals, self._sizes
-        # Sums without rounding: their error would grow with the number of coordinates.
+        # Exact sums: rounding errors would grow with the number of coordinates.
         length, norm = math.fsum(sizes.middle), math.sqrt(math.fsum(direction.middle**2))
         length_off = sizes.radius.sum() / np.float64(length)
         norm_off = np.linalg.norm(direction.radius) / np.float64(norm)
         stretch = np.float64(length) / norm
         middle = direction.middle * stretch
-        # Relative errors below 1/8 add up to no more than twice their sum, products included.
+        # Relative errors below 1/8 combine to at most twice their sum, products included.
         known = length_off < 0.125 and norm_off < 0.125
         off = 2.0 * (length_off + norm_off) + ROUNDING
         radius = abs(middle) * off + 2.0 * direction.radius * stretch
@@ -226,7 +224,7 @@ class Spherical(Reals):
 
 
 class Cubic(Reals):
-    """A vector of density proportional to exp(-max |x_i|): a gamma length, a point of the cube."""
+    """A vector of density proportional to exp(-max |x_i|): a gamma length, a point in the cube."""
 
     def _draw(self, source: Any, count: int) -> tuple[Any, Any]:
         self._count, self.magnitude = count, float(count)
@@ -261,7 +259,7 @@ LAWS: dict[str, type[Reals]] = {
 
 
 GRID = -20  # binary exponent: the grid is at most 2^-20 of the scale
-_WHOLE = 2.0**52  # doubles beyond are whole numbers
+_WHOLE = 2.0**52  # doubles beyond are integers
 _ROUNDING = 2.0**-50
 _NEAR = 2.0**-40
 _DIGITS = 128
@@ -274,7 +272,7 @@ def grid(scale: ArrayLike) -> NDArray[np.float64]:
 
 
 def release(source: Any, values: ArrayLike, law: str, scale: ArrayLike) -> NDArray[np.float64]:
-    """Return values with noise, on the grid."""
+    """Return values with noise, rounded to the grid."""
     x = np.asarray(values, dtype=np.float64)
     scales = np.broadcast_to(np.asarray(scale, dtype=np.float64), x.shape)
     check_grid_range(scales)
@@ -295,9 +293,9 @@ def release(source: Any, values: ArrayLike, law: str, scale: ArrayLike) -> NDArr
 
 
 def nearly(source: Any, law: str, scale: float, d: int) -> tuple[NDArray[np.float64], float]:
-    """Return doubles near real noise, and their distance from it, some 2^-45 of it, in L2.
+    """Return doubles near exact noise, and a bound on the L2 distance, some 2^-45 of its norm.
 
-    A computation that must have doubles accounts for that distance.
+    A computation that needs doubles must account for that distance.
     """
     check_grid_range(scale)
     noise = LAWS[law](source, d)
@@ -333,7 +331,7 @@ def positive(constants: Sequence[float], terms: Sequence[tuple[float, Reals, int
 def smallest(
     source: Any, values: ArrayLike, offsets: ArrayLike, law: str, scale: float, count: int
 ) -> NDArray[np.intp]:
-    """Return the places of the ``count`` smallest of values + offsets - scale times noise."""
+    """Return the indices of the ``count`` smallest of values + offsets - scale times noise."""
     x, more = np.asarray(values, dtype=np.float64), np.asarray(offsets, dtype=np.float64)
     check_grid_range(scale)
     noise = LAWS[law](source, x.size)
@@ -356,7 +354,7 @@ def smallest(
 
 
 def check_grid_range(scale: ArrayLike) -> None:
-    """Raise ValueError where the grid of a scale could leave the normal numbers."""
+    """Raise ValueError if the grid of a scale could leave the normal numbers."""
     low, high = _RANGE
     values = np.asarray(scale)
     if not ((values >= low) & (values <= high)).all():
@@ -367,7 +365,7 @@ def check_grid_range(scale: ArrayLike) -> None:
 
 
 def _order(low: Any, high: Any, count: int) -> NDArray[np.intp] | None:
-    """Return the places of the ``count`` smallest, None where the intervals leave it open."""
+    """Return the indices of the ``count`` smallest, None if the intervals do not decide."""
     order = np.argsort(low, kind="stable")
     for k in range(min(count, len(order) - 1)):
         if not high[order[k]] < low[order[k + 1 :]].min():
@@ -376,7 +374,7 @@ def _order(low: Any, high: Any, count: int) -> NDArray[np.intp] | None:
 
 
 def _until(decide: Callable[[int, Any], Any]) -> Any:
-    """Return what is decided once there are digits enough; two real numbers differ in one."""
+    """Return a decision, doubling the digits until there is one; distinct reals differ in some."""
     digits = _DIGITS
     while (answer := decide(digits, arithmetic(digits))) is None:
         digits *= 2
@@ -386,18 +384,18 @@ def _until(decide: Callable[[int, Any], Any]) -> Any:
 def _floor(
     noise: Reals, i: int, part: float, unit: float, digits: int, intervals: Any
 ) -> float | None:
-    """Return the floor of part + 1/2 + unit times real number i, None where it is open."""
+    """Return the floor of part + 1/2 + unit times real number i, None if it is undecided."""
     from mpmath.libmp import finf, fninf, round_floor, to_int
 
     place = intervals.mpf(part) + 0.5 + unit * noise.enclosure(i, digits, intervals)
-    if fninf == place._mpi_[0] or finf == place._mpi_[1]:  # no digit but zeros as yet
+    if fninf == place._mpi_[0] or finf == place._mpi_[1]:  # all digits are zeros so far
         return None
     low, high = (to_int(end, round_floor) for end in place._mpi_)
     return float(low) if low == high else None
 
 
 def _narrow(noise: Reals, i: int, digits: int, intervals: Any) -> tuple[float, float] | None:
-    """Return doubles around real number i that are near each other, None where none are."""
+    """Return close doubles that enclose real number i, None if the interval is too wide."""
     from mpmath.libmp import round_ceiling, round_floor, to_float
 
     ends = noise.enclosure(i, digits, intervals)._mpi_

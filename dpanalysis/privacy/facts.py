@@ -1,7 +1,7 @@
 """Public facts of a problem, and the sensitivities that follow from them.
 
-Nothing here sees a record: the oracle, the methods' plans and the theory of the noise all compute
-sensitivities from the same object.
+Nothing here accesses a record: the oracle, the plans of methods and the theory of the noise all
+compute sensitivities from the same object.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from .events import Event, Gaussian, Laplace, Sampled
 
 @dataclass(frozen=True)
 class Block:
-    """Neighbouring coordinates, a norm, and a length in this norm."""
+    """A block of consecutive coordinates, with a norm and a radius in this norm."""
 
     size: int  # number of coordinates, at least 1
     order: float  # of the norm: 1, 2 or inf
-    radius: float  # in (0, inf): of a record a bound on the norm, of noise a scale
+    radius: float  # in (0, inf): for records a bound on the norm, for noise a scale
 
     def __post_init__(self) -> None:
         check_int("size", self.size, low=1)
@@ -38,17 +38,17 @@ class Block:
         keep_numbers(self, "radius", low=0.0, low_open=True)
 
     def radius_in(self, order: float) -> float:
-        """Return the largest norm of ``order`` in this block: tight."""
+        """Return the largest norm of ``order`` over this block's ball: tight."""
         if order >= self.order:
             return self.radius
         power = 1.0 / order - (0.0 if math.isinf(self.order) else 1.0 / self.order)
         return self.radius * self.size**power
 
 
-# Points beyond this are refused: whether a prediction overflows there depends on the record.
+# Points beyond are refused, since whether a prediction overflows there depends on the record.
 LARGEST_ITERATE = 1e250
 
-# So many rows for each record of a nominal size may be there; see check_size.
+# Largest ratio of the number of rows to the nominal size; see check_size.
 MOST_ROWS = 2
 
 # The norm in which each mechanism needs the sensitivity.
@@ -57,61 +57,60 @@ NORM_ORDER = {"laplace": 1, "gaussian": 2}
 
 @dataclass(frozen=True)
 class PublicFacts:
-    """What a method may know of a problem without paying for it.
+    """The public facts of a problem, which a method may use at no privacy cost.
 
     Attributes
     ----------
     n, d : int
-        Public nominal number of records, which sums are divided by, and number of parameters.
+        Public nominal number of records, by which sums are divided, and number of parameters.
         Under add_or_remove_one the guarantee is for two data sets of the same n: see
         :attr:`max_records`.
     mu, L : float
-        Strong convexity and smoothness from public bounds, of n records; ``L`` may be infinite.
+        Strong convexity and smoothness for n records, from public bounds; ``L`` may be infinite.
     relation : str
         Neighbouring relation of the guarantee.
     gradient_bounds : tuple of float
-        Bound on the L1 and on the L2 norm of one record's gradient, infinite where none.
+        Bounds on the L1 and on the L2 norm of one record's gradient; infinite if there is none.
     declared_sensitivity : float or None
-        Sensitivity of the whole gradient where the problem states it by itself.
+        Sensitivity of the whole gradient, for a problem that declares it.
     has_records : bool
-        False for problems that stand on no private data.
+        False for problems without private data.
     hessian_bound : float
-        Bound on the norm of one record's Hessian, infinite where none.
+        Bound on the norm of one record's Hessian; infinite if there is none.
     hessian_lipschitz : float
-        Lipschitz constant of the Hessian of the objective, infinite where none.
+        Lipschitz constant of the Hessian of the objective; infinite if there is none.
     convex_records : bool
         Whether every record's loss is convex: its Hessian is then positive semidefinite.
     hessian_rank : int or None
-        Bound on the rank of one record's Hessian; None where nothing but the dimension d
-        bounds it.
+        Bound on the rank of one record's Hessian; None if only the dimension d bounds it.
     value_at_zero : float or None
-        Objective of n records at w = 0 where they do not change it; None where one may.
+        Objective of n records at w = 0 if it does not depend on them; None if it may.
     hessian_trace : float
-        Bound on the trace of one record's Hessian, infinite where none.
+        Bound on the trace of one record's Hessian; infinite if there is none.
     derivative_bounds : tuple of float
-        Where one record's gradient is an outer product of two vectors, that of the loss in the
-        linear predictions (one number, or one a class) and the record's row: bound on the L1 and
-        on the L2 norm of the first. Infinite where it is no such product.
+        If one record's gradient is the outer product of the loss derivatives in the linear
+        predictions (one number, or one per class) and the record's row: bounds on the L1 and on
+        the L2 norm of the former vector. Infinite if it is no such product.
     derivative_corners : int or None
-        Number of points whose convex hull has every such first vector of one record in it; they
-        may depend on the record, not on the parameters. None where there is no such bound.
+        Number of points whose convex hull contains every derivative vector of one record; they
+        may depend on the record, not on the parameters. None if there is no such bound.
     curvature_vanishes_at_max_slope : bool
-        Whether a record whose first such vector has a share p of its bound has a Hessian of trace
-        at most 4 p (1 - p) times ``hessian_trace``: a record that pulls as hard as it can does not
-        bend the objective, as of the logistic loss. The Hessian has rank 1 then.
+        Whether a record whose derivative vector has a fraction p of its bound has a Hessian of
+        trace at most 4 p (1 - p) times ``hessian_trace``: at its maximal slope a record has no
+        curvature, as for the logistic loss. The Hessian has rank 1 then.
     lowest_value : float
-        Lower bound on the part of the objective that records give; -inf where none is known.
+        Lower bound on the records' part of the objective; -inf if none is known.
     row_blocks : tuple of tuples of Block
-        Bounds on one record's row, each of them by blocks of its columns.
+        Bounds on one record's row, each given by blocks of its columns.
     rounding : float
-        Bound on the rounding error of a sum over records, in units of the bound on one
-        record's term. Two neighbouring data sets may round apart, so twice that is added to
-        every sensitivity.
+        Bound on the rounding error of a sum over records, in units of the bound on one record's
+        term. Two neighbouring data sets may round in opposite directions, so twice that is added
+        to every sensitivity.
     largest_iterate : float
-        Iterates with larger entries count as diverged: what a network computes there may
-        overflow. A public number, since whether it does depends on the records.
+        Iterates with larger entries count as diverged: computations of a network may overflow
+        there. A public number, since whether they do depends on the records.
     max_records : int or None
-        Largest number of records that may be there. None: n and, since one may be added, n + 1.
+        Largest number of records allowed. None: n and, since one may be added, n + 1.
     double_precision : bool
         Whether predictions and gradients of records are computed in float64.
     penalty_flat_at_zero : bool
@@ -150,11 +149,11 @@ class PublicFacts:
 
     @property
     def record_limit(self) -> int:
-        """Largest number of records that may be there, one that is added included."""
+        """Largest number of records allowed, including an added one."""
         return self.n + 1 if self.max_records is None else self.max_records
 
     def record_sensitivity(self, order: int, clipping: Any = None) -> float:
-        """Return how far one record moves the SUM of gradients, in the norm ``order``.
+        """Return the sensitivity of the SUM of gradients in the norm ``order``.
 
         Replacing a record moves the sum by at most twice the bound on one gradient,
         adding or removing it by at most once that bound.
@@ -163,8 +162,8 @@ class PublicFacts:
             return self.declared_sensitivity
         bound = self.gradient_bounds[order - 1]
         if clipping is not None:
-            # ||g||_1 <= sqrt(d) ||g||_2 where the L1 norm is wanted of an L2 clip. A rule may
-            # lift small gradients, beyond the bound that they had.
+            # ||g||_1 <= sqrt(d) ||g||_2 bounds the L1 norm after clipping in L2. A rule may scale
+            # small gradients up, beyond their own bound.
             if clipping.clip_norm < 1e-70:  # see kernels.norms: tiny rows that grew add up to 1e-79
                 raise ValueError(f"clip_norm must be at least 1e-70, got {clipping.clip_norm!r}")
             clip_norm = clipping.clip_norm * (math.sqrt(self.d) if order == 1 else 1.0)
@@ -181,9 +180,9 @@ class PublicFacts:
     def check_magnitude(
         self, *sizes: float, what: str = "the bound on one record's gradient"
     ) -> None:
-        """Raise where a sum of terms of that size could overflow, or vanish among subnormals.
+        """Raise if a sum of terms of that size could overflow, or underflow to subnormals.
 
-        The size is the product of ``sizes``, and 0 only where one of them is.
+        The size is the product of ``sizes``, and 0 only if one of them is.
         """
         bound = math.prod(sizes) or (5e-324 if all(sizes) else 0.0)
         if math.isfinite(bound) and bound and not (bound >= 1e-250 and self.n * bound <= 1e300):
@@ -194,21 +193,21 @@ class PublicFacts:
             )
 
     def sum_sensitivity(self, bound: float) -> float:
-        """Return how far one record moves a sum whose every term is at most ``bound`` in size.
+        """Return the sensitivity of a sum whose terms are at most ``bound`` in size.
 
         Replacing a record moves the exact sum by at most twice the bound, adding or removing
-        one by at most once; each of the two computed sums is off by ``rounding`` times the
-        bound at most.
+        one by at most once; the rounding error of each of the two computed sums is at most
+        ``rounding`` times the bound.
         """
         records = 2.0 if self.relation == REPLACE_ONE else 1.0
         return (records + 2.0 * self.rounding) * bound
 
     def block_sensitivities(self, order: int) -> list[tuple[Block, ...]]:
-        r"""Return how far one record moves the sum of gradients, block by block of its row.
+        r"""Return the sensitivity of the sum of gradients in each block of columns.
 
-        A gradient is :math:`\theta x^\top`: as many copies of the row x as there are linear
-        predictions, each times an entry of :math:`\theta`. So the norms of a block, in all copies,
-        have an L1 (or L2) norm of at most that of :math:`\theta` times the block's bound.
+        A gradient is :math:`\theta x^\top`: one copy of the row x for each linear prediction,
+        times an entry of :math:`\theta`. So the norms of a block, over all copies, form a vector
+        whose L1 (or L2) norm is at most that of :math:`\theta` times the block's bound.
         """
         derivative = self.derivative_bounds[order - 1]
         if not math.isfinite(derivative):
@@ -236,7 +235,7 @@ class PublicFacts:
 
 
 def check_facts(facts: PublicFacts, stated: PublicFacts) -> None:
-    """Raise ValueError where facts are other than those that the problem states."""
+    """Raise ValueError if facts differ from those that the problem states."""
     if facts == stated:
         return
     names = [each.name for each in fields(stated)]
@@ -254,14 +253,14 @@ def gradient_event(
     scale: float,
     clipping: Any = None,
 ) -> Event:
-    """Return the event of one noisy mean gradient on a drawn batch, not yet amplified."""
+    """Return the event of one noisy mean gradient on a drawn batch, before amplification."""
     order = NORM_ORDER[mechanism]
     sensitivity = facts.gradient_sensitivity(sampling, order, clipping)
     return (Laplace if order == 1 else Gaussian)(float(scale), sensitivity)
 
 
 def sampled_event(facts: PublicFacts, sampling: Sampling, events: Sequence[Event]) -> Event:
-    """Return the one event of everything asked of one batch."""
+    """Return the event of all queries on one batch."""
     if isinstance(sampling, Full) and len(events) == 1:
         return events[0]
     return Sampled(sampling, tuple(events), facts.n)
@@ -270,8 +269,8 @@ def sampled_event(facts: PublicFacts, sampling: Sampling, events: Sequence[Event
 def check_size(size: Any, n: int) -> int:
     """Return ``size``, the nominal size of a data set of ``n`` rows, or raise naming it.
 
-    The bound on rounding errors holds for at most :data:`MOST_ROWS` times as many rows, so the
-    guarantee is one for data sets of at most so many.
+    The bound on rounding errors holds for at most :data:`MOST_ROWS` times ``size`` rows, so the
+    guarantee is for data sets of at most so many rows.
     """
     size = check_int("size", size, low=1)
     if n > MOST_ROWS * size:
@@ -283,7 +282,7 @@ def check_size(size: Any, n: int) -> int:
 
 
 def check_records(facts: PublicFacts, n: int) -> None:
-    """Raise ValueError unless ``n`` records may be there by these facts."""
+    """Raise ValueError unless these facts allow ``n`` records."""
     if n > facts.record_limit:
         raise ValueError(
             f"the problem must have at most {facts.record_limit} records by its facts, got {n}: "
@@ -292,7 +291,7 @@ def check_records(facts: PublicFacts, n: int) -> None:
 
 
 def check_drawn(facts: PublicFacts, sampling: Sampling | EpochSampling, n: int) -> None:
-    """Raise ValueError unless batches drawn from ``n`` records are those that are charged for."""
+    """Raise ValueError unless batches drawn from ``n`` records have the law that is charged."""
     fixed = isinstance(sampling, WithoutReplacement | WithReplacement | Shuffle)
     if n != facts.n and fixed:
         raise ValueError(

@@ -19,12 +19,12 @@ from .events import Event, Repeated, check_event
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-_DRAWN = 40  # places at which a cost is computed for a picture
-_SHOWN = 10  # runs of equal events; more would hide what stands around them
+_PLOTTED = 40  # points of a plot at which epsilon is computed
+_LISTED = 10  # runs of equal events that a repr shows
 
 
 def html_table(rows: Iterable[tuple[str, str]]) -> str:
-    """Return rows of a name and a text as a table in HTML, with what they say escaped."""
+    """Return an HTML table of rows (name, text), with both escaped."""
     cells = (
         f"<tr><th>{html.escape(name)}</th><td>{html.escape(text)}</td></tr>" for name, text in rows
     )
@@ -32,13 +32,13 @@ def html_table(rows: Iterable[tuple[str, str]]) -> str:
 
 
 def at_each(cost: Callable[[float], float], deltas: ArrayLike) -> np.ndarray:
-    """Return the cost at every number of an array, of its shape."""
+    """Return the cost at every delta of an array, in the shape of the array."""
     numbers = check_reals("delta", deltas)
     return np.array([cost(float(each)) for each in numbers.ravel()]).reshape(numbers.shape)
 
 
 class Ledger:
-    """The events of what was released, in order; it reports, a filter decides.
+    """The released events, in order; a ledger only records, a guard decides.
 
     Parameters
     ----------
@@ -47,8 +47,8 @@ class Ledger:
     Attributes
     ----------
     noise : {"floating point", "exact"}
-        Exact is the noise of ``rng="os"``: the mechanism on real numbers, rounded, was released.
-        Noise in floating point is for research.
+        Noise is exact with ``rng="os"``: the rounded output of the mechanism on real numbers was
+        released. Floating-point noise is for research.
 
     Examples
     --------
@@ -71,9 +71,9 @@ class Ledger:
         self.noise = "floating point"
 
     def record(self, event: Event, count: int = 1) -> None:
-        """Append one event ``count`` times, in constant time; a repetition lengthens the last run.
+        """Append one event ``count`` times, in constant time; equal events extend the last run.
 
-        Raises TypeError for what is no event, and IncompatibleAccounting if its sampling scheme
+        Raises TypeError if ``event`` is no Event, and IncompatibleAccounting if its sampling scheme
         does not belong to the relation.
         """
         if self._runs and (self._runs[-1][0] is event or self._runs[-1][0] == event):
@@ -85,7 +85,7 @@ class Ledger:
 
     @property
     def runs(self) -> tuple[tuple[Event, int], ...]:
-        """The events in order, each with how often it was recorded in a row."""
+        """The events in order, as (event, number of consecutive repetitions)."""
         return tuple(self._runs)
 
     @property
@@ -94,23 +94,23 @@ class Ledger:
         return tuple(self)
 
     def epsilon(self, delta: ArrayLike = 0.0, accountant: str = "tightest") -> Any:
-        """Return the epsilon of everything recorded; see :func:`dpanalysis.privacy.epsilon`.
+        """Return the epsilon of all events; see :func:`dpanalysis.privacy.epsilon`.
 
-        At every number of an array, if ``delta`` is one.
+        At every value of an array ``delta``.
         """
         if np.ndim(delta) == 0:
             return epsilon(self, delta, self.relation, accountant)  # type: ignore[arg-type]
         return at_each(lambda each: epsilon(self, each, self.relation, accountant), delta)
 
     def delta(self, epsilon: ArrayLike) -> Any:
-        """Return the least delta of everything recorded at ``epsilon``, a number or an array.
+        """Return the least delta of all events at ``epsilon``, a number or an array.
 
-        By :func:`dpanalysis.privacy.privacy_curve`.
+        Computed by :func:`dpanalysis.privacy.privacy_curve`.
         """
         return privacy_curve(self, self.relation).delta(epsilon)
 
     def first(self, count: int) -> list[Event]:
-        """Return the first events, runs of equal ones as ``Repeated``; all if there are fewer."""
+        """Return the first ``count`` events (or all), with runs of equal ones as ``Repeated``."""
         found: list[Event] = []
         for event, times in self._runs:
             times = min(times, count)
@@ -121,16 +121,16 @@ class Ledger:
         return found
 
     def plot(self, ax: Axes | None = None, *, delta: float = 1e-5) -> Axes:
-        """Draw what the first events cost together, over their number.
+        """Plot the epsilon of the first k events against k.
 
-        Each number is the cost of so many events fixed in advance, not of a run that stops early.
+        Each value is for k events fixed in advance, not for a run that stops early.
 
         Parameters
         ----------
         ax : Axes, optional
-            One of a new figure by default.
+            By default those of a new figure.
         delta : float, default=1e-5
-            At which epsilon is drawn, in [0, 1).
+            The delta of epsilon, in [0, 1).
 
         Raises
         ------
@@ -159,9 +159,9 @@ class Ledger:
         return ax
 
     def costs(self, counts: np.ndarray, delta: float) -> tuple[np.ndarray, np.ndarray]:
-        """Return some of the sorted counts, and epsilon of so many first events."""
-        chosen = np.linspace(0, len(counts) - 1, min(len(counts), _DRAWN)).round().astype(int)
-        cost = {0: 0.0}  # of no event
+        """Return indices of some sorted ``counts``, and epsilon of so many first events."""
+        chosen = np.linspace(0, len(counts) - 1, min(len(counts), _PLOTTED)).round().astype(int)
+        cost = {0: 0.0}  # no events
         for count in dict.fromkeys(counts[chosen].tolist()):
             if count:
                 cost[count] = epsilon(self.first(count), delta, self.relation)
@@ -177,8 +177,8 @@ class Ledger:
         return self._length
 
     def lines(self) -> list[str]:
-        """Return the first runs of equal events for people to read, and how many more there are."""
-        shown = [f"{count} x {event!r}" for event, count in self._runs[:_SHOWN]]
+        """Return the first runs of equal events as text, and how many more there are."""
+        shown = [f"{count} x {event!r}" for event, count in self._runs[:_LISTED]]
         hidden = len(self._runs) - len(shown)
         return [*shown, f"... {hidden} more"] if hidden else shown
 

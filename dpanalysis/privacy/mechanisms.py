@@ -1,19 +1,18 @@
-"""Mechanisms: noise of each law, added where an answer lives, from a seeded or secure source.
+"""Mechanisms: noise of each law, added on the host or a device, from a seeded or secure source.
 
 There are two kinds of noise. A *seeded generator* makes runs repeatable and is for research: its
-noise is floating point (:mod:`dpanalysis.privacy.noise`), and who knows the seed, or can exploit
-the doubles that it takes, can undo it. ``rng="os"`` takes its coins from the operating system, and
-every release is that of the mechanism on real numbers, rounded to a public grid: see
-:mod:`dpanalysis.privacy.exact_noise` for what that means and why it costs nothing. Releases go
-through :func:`noisy`, :func:`add_noise`, :class:`Threshold`, :func:`smallest` and :func:`nearly`,
-which do that. Noise drawn by itself, as :func:`laplace` gives it, is floating point from every
-source.
+noise is floating point (:mod:`dpanalysis.privacy.noise`), and whoever knows the seed, or can
+exploit which doubles it takes, can undo it. ``rng="os"`` takes its bits from the operating system,
+and every release is that of the mechanism on real numbers, rounded to a public grid: see
+:mod:`dpanalysis.privacy.exact_noise` for what that means and why it costs no privacy. Releases use
+:func:`noisy`, :func:`add_noise`, :class:`Threshold`, :func:`smallest` and :func:`nearly`, which
+implement this. Noise drawn alone, as by :func:`laplace`, is floating point from every source.
 
 Two runs that are released together need different seeds. Runs with the same integer ``rng`` get
 the same noise, so that the difference of their answers is that of the exact answers, whatever
-the budget. A filter or a plan refuses a seed that was used under it, however it is written; under
-two budgets nobody can see this, nor where a fork or a pickle has copied a generator to several
-processes. ``rng=None`` seeds every run afresh.
+the budget. A filter or a plan refuses a seed that was used under it, in whatever form it is given;
+this cannot be detected under two budgets, or after a fork or a pickle has copied a generator to
+several processes. ``rng=None`` seeds every run afresh.
 
 A number outside the range that a docstring states raises ValueError.
 """
@@ -62,27 +61,27 @@ __all__ = [
     "spherical",
 ]
 
-# From so many numbers a replicate on, a device draws its noise itself. Its generator is about 80
-# calls, whatever the length: an H100 and 16 cores of its host take the same time here.
+# Least number of columns for which a device draws its noise itself. Its generator makes about 80
+# calls, whatever the length: at this length an H100 and 16 cores of its host take the same time.
 DRAWN_ON_DEVICE = 300_000
 
 
 def noisy(
     random: Random, values: ArrayLike, law: str, scale: float, shares: ArrayLike = 1.0
 ) -> Any:
-    """Return a vector with noise of one law.
+    """Return a vector with added noise of one law.
 
     Parameters
     ----------
     random : source from :func:`random_source`
-        The operating system's entropy gives real noise and a rounded sum.
+        The operating system's entropy gives exact noise and a rounded sum.
     values : array_like of shape (d,)
     law : {"laplace", "gaussian", "spherical", "cubic"}
     scale : float
         Laplace scale, standard deviation, or scale of :func:`spherical` or :func:`cubic`, in
         [0, inf), with a grid in normal numbers; 0 adds nothing.
     shares : float or array_like of shape (d,)
-        What the noise of each coordinate is multiplied by, positive.
+        Positive factors of the noise, one per coordinate.
 
     Returns
     -------
@@ -107,7 +106,7 @@ def noisy(
 
 
 def _drawn(random: Random, law: str, scale: float, size: int) -> Any:
-    """Return noise in floating point."""
+    """Return floating-point noise."""
     laws: dict[str, Any] = {
         "cubic": cubic,
         "gaussian": gaussian,
@@ -118,10 +117,10 @@ def _drawn(random: Random, law: str, scale: float, size: int) -> Any:
 
 
 def nearly(random: Random, law: str, scale: float, d: int) -> tuple[Any, float]:
-    """Return noise in doubles, for a computation, and its distance from real noise (L2).
+    """Return noise in doubles, for further computation, and its L2 distance from exact noise.
 
-    The distance is 0 for a seeded generator. The operating system's entropy gives real noise, which
-    no double equals; the caller must hide what a release reveals by the difference.
+    The distance is 0 for a seeded generator. The operating system's entropy gives exact noise,
+    which no double equals; the caller must mask what the difference reveals in a release.
 
     Parameters
     ----------
@@ -148,15 +147,15 @@ def nearly(random: Random, law: str, scale: float, d: int) -> tuple[Any, float]:
 
 
 class Threshold:
-    """A noisy threshold at 0, and noisy numbers that reach it or not: the sparse vector's.
+    """A noisy threshold at 0 to compare noisy queries with, as in the sparse vector technique.
 
     Parameters
     ----------
     random : source from :func:`random_source`
-        The operating system's entropy compares real numbers.
+        With the operating system's entropy, real numbers are compared.
     law : {"laplace", "gaussian"}
     scale, query_scale : float
-        Of the noise of the threshold, and of every number, in [0, inf).
+        Scales of the noise of the threshold and of every query, in [0, inf).
 
     Examples
     --------
@@ -178,14 +177,14 @@ class Threshold:
             self._height = float(noisy(random, [0.0], law, scale)[0])
 
     def reached(self, value: float, wanted: float) -> bool:
-        """Return whether the number, with fresh noise, is ``wanted`` or more above the threshold.
+        """Return whether ``value`` with fresh noise exceeds the threshold by at least ``wanted``.
 
-        ``wanted`` is public, and what is compared last: a large one would round away the noise.
+        ``wanted`` is public and enters last: a large one would otherwise round away the noise.
         """
         if isinstance(self._random, SystemRandom):
             fresh = exact_noise.LAWS[self._law](self._random, 1)
             terms = [(self._query_scale, fresh, 0), (-self._scale, self._noise, 0)]
-            # NaN, of a penalty that overflows, is never reached; no number of digits decides it.
+            # NaN, of a penalty that overflows, is never reached: no number of digits decides it.
             return not math.isnan(wanted) and exact_noise.positive([value, -wanted], terms)
         noise = noisy(self._random, [value], self._law, self._query_scale)
         return bool(float(noise[0]) - self._height >= wanted)
@@ -194,19 +193,19 @@ class Threshold:
 def smallest(
     random: Random, values: ArrayLike, offsets: ArrayLike, law: str, scale: float, count: int = 1
 ) -> Any:
-    """Return the places of the smallest of values - noise + offsets, the smallest first.
+    """Return the indices of the smallest of values - noise + offsets, in ascending order.
 
     Parameters
     ----------
     random : source from :func:`random_source`
-        The operating system's entropy compares real numbers.
+        With the operating system's entropy, real numbers are compared.
     values, offsets : array_like of shape (K,)
         The offsets are public.
     law : {"gumbel", "exponential"}
     scale : float
         In [0, inf).
     count : int
-        Number of places, from 1 to K.
+        Number of indices, from 1 to K.
 
     Returns
     -------
@@ -215,7 +214,7 @@ def smallest(
     Raises
     ------
     ValueError
-        If a number is not finite, shapes differ, or law or count is none of these.
+        If a number is not finite, shapes differ, or law or count is not allowed.
 
     Examples
     --------
@@ -235,18 +234,18 @@ def smallest(
         return exact_noise.smallest(random, x, more, law, scale, count)
     if scale:
         x = x - laws[law](random, scale, x.size)
-    # After the noise: a large public number would round away what the noise has to hide.
+    # Offsets after the noise: a large public offset would round away the noise.
     return np.argsort(x + more, kind="stable")[:count]
 
 
 def add_noise(array: Any, mechanism: str, scale: float, sources: Sequence[Random]) -> Any:
-    """Return ``array`` (R, d) with noise added where it lives; row r takes that of source r.
+    """Return ``array`` (R, d) with noise added on its device; row r takes that of source r.
 
-    On the host in place. On a device, rows of 300,000 columns or more get numbers of a
-    counter-based generator that runs there, with key and counter from the row's source: other
-    numbers than on the host. Shorter rows get the numbers of the host, and so does every row of
-    PyTorch, which does not compute with unsigned integers of 64 bits. Where the source is the
-    operating system's entropy, the array comes to the host for its noise, and stays there.
+    On the host, in place. On a device, rows of 300,000 columns or more get numbers of a
+    counter-based generator that runs there, with key and counter from the row's source, which
+    differ from those on the host. Shorter rows get the numbers of the host, and so does every row
+    of PyTorch, which does not compute with unsigned integers of 64 bits. If a source is the
+    operating system's entropy, the array is moved to the host for its noise, and stays there.
 
     Parameters
     ----------

@@ -1,20 +1,20 @@
 r"""Floating-point noise with tails of full precision, and the sources of random numbers.
 
-Which doubles such noise can take depends on the answer that it is added to, so that a single
-output may tell which of two data sets it came from (Mironov 2012). It is for research: under
-``rng="os"`` a release uses :mod:`dpanalysis.privacy.exact_noise`.
+The set of possible outputs of floating-point noise depends on the answer that it is added to, so a
+single output may reveal which of two data sets it came from (Mironov 2012). It is for research:
+under ``rng="os"`` a release uses :mod:`dpanalysis.privacy.exact_noise`.
 
-A uniform number of 53 bits is at least 2^-53 (or 0), so that :math:`-\ln v` ends at 36.7. Every
-noise of the library is made from such an exponential number: Laplace noise is one with a random
-sign, and half the squared radius of Box and Muller's transform is one. A law that ends where the
-law of a neighbouring data set goes on gives the record away.
+A uniform number of 53 bits is at least 2^-53 (or 0), so that :math:`-\ln v` ends at 36.7. All
+noise of the library is computed from such exponential numbers: Laplace noise is one with a random
+sign, and half the squared radius of the Box-Muller transform is one. If the tail of a law is
+truncated, an output beyond it can only come from a neighbouring data set, and reveals the record.
 
-The exponential law has no memory: given that a number is at least :math:`c = 40 \ln 2`, what it
-has beyond c is exponential again. So a number beyond c, which one of 2^40 is, is replaced by c and
-a new exponential number, which may be beyond c again: one exponent after the other by the flips of
-40 coins. It ends after 24 rounds, at 2^-960.
+The exponential law is memoryless: given that a number is at least :math:`c = 40 \ln 2`, its excess
+over c is exponential again. So a number beyond c, which occurs with probability 2^-40, is replaced
+by c plus a new exponential number, which may be beyond c again; each round takes the tail further
+by 40 bits. It ends after 24 rounds, at 2^-960.
 
-The new numbers come from a stream of their own. All others are what they are without it.
+The new numbers come from a separate stream, so that all others are the same as without them.
 """
 
 from __future__ import annotations
@@ -30,26 +30,26 @@ from numpy.typing import ArrayLike
 
 from .._validation import check_int, check_rng, largest
 
-# Where numbers of 53 bits get coarse, and the chance of that.
+# The point beyond which numbers of 53 bits get coarse, and its tail probability.
 LIMIT = 40.0 * math.log(2.0)
 SMALL = 2.0**-40
 _ROUNDS = 24
-# Far below the distance of the numbers near the limit, 1e-4, and above the rounding of logarithms.
+# Far below the spacing of the numbers near the limit, 1e-4, and above the rounding of logarithms.
 _ROUNDING = 1e-9
 
 
 def far(exponential: Any) -> Any:
-    """Return where exponential numbers reach the limit."""
+    """Return the mask of exponential numbers that reach the limit."""
     return exponential > LIMIT - _ROUNDING
 
 
 def beyond(random: Any, count: int) -> np.ndarray:
-    """Return ``count`` exponential numbers that are known to be beyond the limit."""
+    """Return ``count`` exponential numbers, conditioned on being beyond the limit."""
     return LIMIT + _exponential(spawn_without_advancing(random), count)
 
 
 def small(random: Any, count: int) -> np.ndarray:
-    """Return ``count`` exponential numbers below 2^-40: uniform but for a relative 2^-40."""
+    """Return ``count`` exponential numbers below 2^-40: uniform up to a relative 2^-40."""
     return SMALL * np.exp(-_exponential(spawn_without_advancing(random), count))
 
 
@@ -66,7 +66,7 @@ def _exponential(source: Any, count: int) -> np.ndarray:
 
 
 def spawn_without_advancing(random: Any) -> Any:
-    """Return a source seeded with what a generator would give next, or any other source itself."""
+    """Return a source seeded with the generator's next output; any other source as it is."""
     if not isinstance(random, np.random.Generator):
         return random
     return np.random.default_rng(copy.deepcopy(random).integers(2**32, size=8))
@@ -116,7 +116,7 @@ def _unit_laplace(random: Any, size: Size) -> Any:
 
 
 def exponential(random: Any, scale: ArrayLike, size: Size = None) -> Any:
-    """Return exponential noise, positive and of mean ``scale``: the size of Laplace noise.
+    """Return exponential noise of mean ``scale``: the magnitude of Laplace noise.
 
     The parameters are those of :func:`laplace`.
 
@@ -132,8 +132,8 @@ def exponential(random: Any, scale: ArrayLike, size: Size = None) -> Any:
 def gumbel(random: Any, scale: ArrayLike, size: Size = None) -> Any:
     """Return Gumbel noise: minus ``scale`` times the logarithm of a unit exponential.
 
-    Added to values, it gives the largest of them with the probabilities of the exponential
-    mechanism, in proportion to exp(value/scale). The parameters are those of :func:`laplace`.
+    The largest of values with this noise has the law of the exponential mechanism, with
+    probabilities proportional to exp(value/scale). The parameters are those of :func:`laplace`.
 
     Examples
     --------
@@ -152,7 +152,7 @@ def gumbel(random: Any, scale: ArrayLike, size: Size = None) -> Any:
 def gaussian(random: Any, std: ArrayLike, size: Size = None) -> Any:
     """Return zero-mean Gaussian noise of standard deviation ``std`` in [0, inf).
 
-    By Box and Muller's transform of the source's uniforms in double precision: two to four times as
+    By the Box-Muller transform of the source's uniforms in double precision: two to four times as
     fast as ``Generator.normal``, and the same numbers on every machine. The other parameters are
     those of :func:`laplace`.
 
@@ -162,7 +162,7 @@ def gaussian(random: Any, std: ArrayLike, size: Size = None) -> Any:
     >>> noise.shape, round(float(noise.std()), 1)
     ((100, 1000), 3.0)
     """
-    from ._compiled import box_muller  # here: Numba takes its time
+    from ._compiled import box_muller  # here, since importing Numba is slow
 
     std = check_scale("std", std)
     shape = shape_of(size, std)
@@ -186,8 +186,8 @@ def gaussian(random: Any, std: ArrayLike, size: Size = None) -> Any:
 def spherical(random: Any, scale: float, d: int) -> Any:
     """Return noise in d dimensions of density proportional to exp(-||x||_2/scale).
 
-    Pure noise for what has an L2 sensitivity: its norm is the sum of d exponentials (a gamma
-    variable), and its direction uniform.
+    It gives pure differential privacy for an L2 sensitivity. Its norm is the sum of d exponentials
+    (a gamma variable), and its direction is uniform.
 
     Parameters
     ----------
@@ -215,7 +215,7 @@ def spherical(random: Any, scale: float, d: int) -> Any:
     check_int("d", d, low=1)
     direction = gaussian(random, 1.0, d)
     norm = exponential(random, scale, d).sum()
-    while not (length := np.linalg.norm(direction)):  # once in 2^52 times, in one dimension
+    while not (length := np.linalg.norm(direction)):  # probability 2^-52 in one dimension
         direction = gaussian(random, 1.0, d)
     return direction * (norm / length)
 
@@ -223,11 +223,11 @@ def spherical(random: Any, scale: float, d: int) -> Any:
 def cubic(random: Any, scale: float, d: int) -> Any:
     """Return noise in d dimensions of density proportional to ``exp(-max |x_i|/scale)``.
 
-    Pure noise for what is bounded in the maximum norm. At radius r the norm has a density
-    proportional to :math:`r^{d-1} e^{-r/s}`: a gamma variable of shape d times a point that is
-    uniform on the surface of the cube. That is a gamma variable of shape d + 1 times a point
-    that is uniform in the cube, whose radius has the density :math:`d r^{d-1}` (the two radii
-    are a gamma variable times an independent beta variable). The parameters are those of
+    It gives pure differential privacy for a sensitivity in the maximum norm. The norm has a density
+    proportional to :math:`r^{d-1} e^{-r/s}` at radius r: the noise is a gamma variable of shape d
+    times a uniform point on the surface of the cube. Equivalently, it is a gamma variable of shape
+    d + 1 times a uniform point in the cube, whose radius has the density :math:`d r^{d-1}` (the two
+    radii are a gamma variable times an independent beta variable). The parameters are those of
     :func:`spherical`.
 
     References
@@ -247,14 +247,14 @@ def cubic(random: Any, scale: float, d: int) -> Any:
 
 
 def shape_of(size: Size, *parameters: ArrayLike) -> Size:
-    """Return ``size``, or the broadcast shape of the parameters where that is None."""
+    """Return ``size``, or the broadcast shape of the parameters if it is None."""
     if size is not None:
         return size
     return np.broadcast_shapes(*(np.shape(parameter) for parameter in parameters)) or None
 
 
 def check_scale(name: str, value: ArrayLike) -> Any:
-    """Return a scale, or an array of them, that is neither negative nor infinite."""
+    """Return a scale, or an array of scales, or raise unless they lie in [0, inf)."""
     if type(value) is float and 0.0 <= value < math.inf:
         return value
     array = np.asarray(value, dtype=np.float64)
@@ -269,13 +269,13 @@ def check_scale(name: str, value: ArrayLike) -> Any:
 class SystemRandom:
     """Random numbers from the operating system's entropy; never repeatable.
 
-    It offers the part of :class:`numpy.random.Generator` that the library uses.
+    It has the methods of :class:`numpy.random.Generator` that the library uses.
 
     Attributes
     ----------
     floating : bool
-        Whether it has given numbers in floating point: uniforms, or noise made of them. Exact
-        noise and integers take the bits themselves.
+        Whether it has returned floating-point numbers: uniforms, or noise computed from them.
+        Exact noise and integers use the bits directly.
 
     Examples
     --------
@@ -289,7 +289,7 @@ class SystemRandom:
         return "SystemRandom()"
 
     def _bits(self, size: Size) -> Any:
-        """Return 64 independent bits an entry."""
+        """Return 64 independent bits per entry."""
         count = 1 if size is None else int(np.prod(size, dtype=np.int64))
         bits = np.frombuffer(os.urandom(8 * count), dtype=np.uint64)
         return bits[0] if size is None else bits.reshape(size)
@@ -300,27 +300,27 @@ class SystemRandom:
         return (self._bits(size) >> np.uint64(11)) * 2.0**-53
 
     def laplace(self, loc: Any = 0.0, scale: Any = 1.0, size: Size = None) -> Any:
-        """Return Laplace noise, as :func:`laplace` makes it."""
+        """Return Laplace noise, by :func:`laplace`."""
         return loc + laplace(self, scale, shape_of(size, loc, scale))
 
     def _unit_laplace(self, size: Size) -> Any:
         """Return Laplace noise of scale 1 that ends at 36.7, by the inverse of its CDF."""
-        # The uniform lies in (0, 1], so the logarithm is finite; the sign has its own bit.
+        # The uniform lies in (0, 1], so the logarithm is finite; the sign is a separate bit.
         self.floating = True
         bits = self._bits(size)
         magnitude = -np.log(((bits >> np.uint64(11)) + 1.0) * 2.0**-53)
         return np.where(bits & np.uint64(1), magnitude, -magnitude)
 
     def normal(self, loc: Any = 0.0, scale: Any = 1.0, size: Size = None) -> Any:
-        """Return Gaussian noise, as :func:`gaussian` makes it."""
+        """Return Gaussian noise, by :func:`gaussian`."""
         return loc + gaussian(self, scale, shape_of(size, loc, scale))
 
     def trials(self, rate: float, count: int) -> Any:
-        """Return the sorted numbers, below ``count``, of the trials that succeed.
+        """Return the sorted indices of the successes among ``count`` independent trials.
 
-        Each does with a chance of exactly ``rate``, in [0, 1): where a uniform real number is
-        below it. Digits of both to the base 256 are compared until they differ; those of a rate
-        in floating point are exact, and end. It takes a byte a trial, and one more for 1 in 256.
+        The probability of success is exactly ``rate``, in [0, 1): a uniform real number is below
+        it. Base-256 digits of both are compared until they differ; those of a floating-point rate
+        are exact and finite. Each trial takes one byte, and 1 in 256 trials another.
         """
         undecided, found = np.arange(count), []
         while undecided.size and rate > 0.0:
@@ -335,7 +335,7 @@ class SystemRandom:
         if high is None:
             low, high = 0, low
         span = check_int("high - low", high - low, low=1, high=2**63 - 1)
-        # Bits above the largest multiple of the span are drawn again.
+        # Rejection: words above the largest multiple of the span are redrawn.
         limit = np.uint64(2**64 - 1 - 2**64 % span)
         bits = np.array(self._bits(size))
         while (redraw := bits > limit).any():
@@ -348,7 +348,7 @@ Random: TypeAlias = np.random.Generator | SystemRandom
 
 
 def random_source(rng: Any = None) -> Random:
-    """Return the random source that ``rng`` names.
+    """Return the random source specified by ``rng``.
 
     Parameters
     ----------
@@ -384,7 +384,7 @@ def random_source(rng: Any = None) -> Random:
 
 
 def is_system(rng: Any) -> bool:
-    """Whether a source is the entropy of the operating system, which nobody can draw again."""
+    """Return whether a source is the operating system's entropy, which cannot be repeated."""
     return isinstance(rng, SystemRandom) or (isinstance(rng, str) and rng == "os")
 
 

@@ -1,9 +1,9 @@
-"""The only door between a method and the data.
+"""The only access of a method to the private data.
 
-A method names what it will ask of a batch; the oracle bounds the sensitivity of each
-question, buys the whole from the guard, writes it in the ledger, and only then draws the
-batch and answers. Before the first batch it checks what the bounds assume. An audit of what a
-method releases reads this file.
+A method declares the events that it may ask of a batch. The oracle bounds the sensitivity of each
+query, charges their composition to the guard, records it in the ledger, and only then draws the
+batch and answers. Before the first batch it checks the assumptions of the bounds. To audit what
+a method releases, read this file.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from .queries import Query, Records
 
 
 class Batch:
-    """One drawn, paid subsample; it answers what was named, see :meth:`PrivateOracle.batch`."""
+    """A subsample drawn after its charge, for the declared events: :meth:`PrivateOracle.batch`."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class Batch:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Close the batch: it answers nothing more."""
+        """Close the batch: it answers no more queries."""
         self._close()
 
     def gradient(
@@ -76,7 +76,7 @@ class Batch:
     def _gradient(
         self, event: Event | None, w: np.ndarray, mechanism: str, scale: float, clipping: Any
     ) -> np.ndarray:
-        """Return the noisy mean gradient that ``event`` is the cost of."""
+        """Return the noisy mean gradient whose cost is ``event``."""
         oracle = self._oracle
         self._use(event)
         gradient = oracle._problem.gradient_sum(w, self._rows, clipping)
@@ -87,8 +87,8 @@ class Batch:
         if scale > 0.0:
             gradient = mechanisms.add_noise(gradient, mechanism, scale, oracle._noise_sources)
         if oracle._is_exact:
-            oracle._look_at_noise()
-        gradient = to_host(gradient)  # the one time in an iteration that the host waits
+            oracle._update_noise_kind()
+        gradient = to_host(gradient)  # the only synchronization with a device in an iteration
         regularizer = oracle._problem.regularizer
         return gradient if regularizer is None else gradient + regularizer.gradient(w)
 
@@ -100,19 +100,19 @@ class Batch:
         size = self._sampling.expected_size(oracle._facts.n)
         records = Records(oracle._problem, None if self._rows is None else self._rows[0], size)
         answer, times = query.answer(records, oracle._noise_sources[0])
-        oracle._look_at_noise()
+        oracle._update_noise_kind()
         oracle.evaluations[query.evaluates] += times * records.count
         return answer
 
     def _use(self, asked: Event | None) -> None:
-        """Strike out the named event that pays for ``asked``, or refuse."""
+        """Use up the declared event that covers ``asked``, or raise."""
         self._oracle._check_process()
         with self._lock:
             if self._closed:
                 raise RuntimeError("the batch is closed; open a new one to ask again")
             one, times = _counted(asked)
             for place, (named, count) in enumerate(self._left):
-                if times <= count and (named is one or _pays(named, one)):
+                if times <= count and (named is one or _covers(named, one)):
                     self._left[place] = (named, count - times)
                     if count == times:
                         del self._left[place]
@@ -126,71 +126,70 @@ class Batch:
     def _close(self) -> None:
         with self._lock:
             self._closed = True
-            self._left.clear()  # which a copy of this batch shares
+            self._left.clear()  # in copies of this batch, too, which share the list
 
 
 class PrivateOracle:
-    """Answer a method's questions about private data, and nothing else.
+    """Answer a method's queries on private data; a method has no other access to them.
 
     Parameters
     ----------
     problem : Problem
-        The oracle alone touches it.
+        Only the oracle may access it.
     facts : PublicFacts
-        Its public side, ``problem.facts(relation)`` and nothing else.
+        Its public facts, exactly ``problem.facts(relation)``.
     guard : Guard or None
-        Sells every batch before it is opened; None runs without a budget. The ledger then still
-        says what noisy answers cost; one without noise has no finite cost, and no line there.
+        Charged for every batch before it is drawn; None runs without a budget. The ledger then
+        still records noisy answers; an exact answer has no finite cost, and no entry there.
     random : sequence of random sources
-        One a replicate (see :func:`dpanalysis.privacy.mechanisms.spawn`); with a filter one.
+        One per replicate (see :func:`dpanalysis.privacy.mechanisms.spawn`); one with a filter.
 
     Attributes
     ----------
     evaluations : Counter of str
-        Gradients and losses of single records evaluated. NOT private: it tells how large
-        the batches were.
+        Number of per-record gradients and losses evaluated. NOT private: it reveals the sizes of
+        the batches.
 
     Notes
     -----
-    *The number of records.* Everything that is shown before an answer, and every divisor, comes
-    from ``facts.n``, the nominal size. The number of rows that are there decides only which rows
-    are drawn: Poisson sampling takes each on its own, and for batches of a fixed size, under
+    *The number of records.* Everything revealed before an answer, and every divisor, is computed
+    from ``facts.n``, the nominal size. The true number of rows decides only which rows are drawn:
+    Poisson sampling includes each independently, and for batches of a fixed size, under
     replace-one, it must be ``facts.n``. So two data sets that differ in a record, under one nominal
     size, have the same divisors, noise and events, and their sums differ by that record's term.
 
-    *Why a batch is bought before it is opened.* A theorem on filters (Rogers et al. 2016,
+    *Why a batch is charged before it is drawn.* A theorem on filters (Rogers et al. 2016,
     Feldman and Zrnic 2021) lets the cost of a release depend on all earlier releases, but it
-    must be fixed before the release is drawn. What is asked of one drawn batch is one release:
+    must be fixed before the release is drawn. All queries on one drawn batch are one release:
     amplification by sampling holds for the composition as a whole, which is a function of the
-    batch. If the second question, or its price, depended on the first answer, the cost of the
-    batch would depend on its own outcome, and no theorem covers that: at delta = 1e-5 such a
-    batch can cost epsilon 8.25 where a Renyi filter of order 3 reports 5.28. So the events are
-    named first, the guard charges their composition, amplified once, and every question must be
-    one of them or certainly cheaper (:meth:`dpanalysis.privacy.events.Event.dominates`). Which of
-    the named ones are asked, and in which order, may depend on answers: the mechanism that answers
-    them all dominates, since a question that is not asked can be simulated by asking it and
-    throwing the answer away.
+    batch. If the second query, or its cost, depended on the first answer, the cost of the batch
+    would depend on its own outcome, and no theorem covers that: at delta = 1e-5 such a batch can
+    cost epsilon 8.25 where a Renyi filter of order 3 reports 5.28. So the events are declared
+    first, the guard charges their composition, amplified once, and every query must be one of them
+    or provably cheaper (:meth:`dpanalysis.privacy.events.Event.dominates`). Which of the declared
+    events are asked, and in which order, may depend on answers: the mechanism that answers them
+    all dominates, since omitting a query can be simulated by asking it and discarding the answer.
 
-    *Epochs.* The batches of :meth:`epoch` divide the records, and so depend on each other: all of
-    them are one release, charged before any record is given a batch
+    *Epochs.* The batches of :meth:`epoch` partition the records, and so depend on each other: all
+    of them are one release, charged before any record is assigned to a batch
     (:mod:`dpanalysis.privacy.accounting.epochs`).
 
-    *What is checked before anything is bought.* The first purchase looks at the data once
-    (``problem.check_private()``): rows that were changed in place, sums without bounds of their
-    own and a number of classes taken from the labels are refused there. A query whose class
-    overrides the answer and inherits the event is refused, too. The facts must be what the
-    problem states, with no more records than they allow, and the streams of noise and batches must
-    be new to a filter or a plan, since two runs with the same noise have an exact difference (a
-    guard of another class that wraps one hides that from it). What a penalty states is compared
-    again at every purchase.
+    *Checks before the first charge.* The first charge inspects the data once
+    (``problem.check_private()``), which refuses rows changed in place, sums without bounds of their
+    own and a number of classes taken from the labels. A query whose class overrides the answer
+    and inherits the event is refused, too. The facts must be those that the problem states, with no
+    more records than they allow, and the streams of noise and batches must be new to a filter or a
+    plan, since the difference of two runs with the same noise is exact (a guard of another class
+    that wraps one hides that from it). The constants of a penalty are compared again at every
+    charge.
 
-    *Exceptions, threads, callbacks, processes.* The charge and the line in the ledger come before
-    the draw: whatever happens afterwards, what may have been seen has been paid. One oracle has
-    one open batch at a time, also across threads. A guard that is shared by several oracles
-    charges atomically. An oracle and its batches answer in the process that they were made in: a
-    fork copies a batch that was paid for once, and the state of its noise. Data that a callback or
-    a thread changes cannot do more than one record may: the sums of a problem compare each row
-    with its bounds when they add it (:class:`~dpanalysis.ERM`).
+    *Exceptions, threads, callbacks, processes.* The guard and the ledger are charged before the
+    draw: whatever happens afterwards, everything that may have been seen has been charged. One
+    oracle has one open batch at a time, also across threads. A guard that is shared by several
+    oracles charges atomically. An oracle and its batches answer only in the process that created
+    them: a fork copies a batch that was charged once, and the state of its noise. Data that a
+    callback or a thread changes have no more effect than one record may have: the sums of a problem
+    compare each row with its bounds when they add it (:class:`~dpanalysis.ERM`).
     """
 
     def __init__(
@@ -211,8 +210,8 @@ class PrivateOracle:
         self._problem = problem
         self._guard = guard
         self._process = os.getpid()
-        # Batches and noise draw from separate streams, so that the noise of a replicate is
-        # the same whatever the sampling scheme: methods meet common random numbers.
+        # Separate streams for batches and noise, so that the noise of a replicate is the same for
+        # every sampling scheme: methods are compared with common random numbers.
         self._random = [mechanisms.random_source(source) for source in random]
         pairs = [mechanisms.spawn(source, 2) for source in self._random]
         self._noise_sources = [noise for noise, _ in pairs]
@@ -221,7 +220,7 @@ class PrivateOracle:
         self._check_problem = _CheckOnce(problem, facts)
         self._checked = False
         self._ledger = Ledger(facts.relation)
-        self._look_at_noise()
+        self._update_noise_kind()
         self._price: tuple[Any, ...] = ()
         self._write_ahead: Callable[[], None] | None = None
         self.evaluations: Counter[str] = Counter()
@@ -230,7 +229,7 @@ class PrivateOracle:
 
     @property
     def facts(self) -> PublicFacts:
-        """What is public of the problem: what prices are computed from."""
+        """The public facts of the problem, from which costs are computed."""
         return self._facts
 
     @property
@@ -240,7 +239,7 @@ class PrivateOracle:
 
     @property
     def guard(self) -> Guard | None:
-        """What batches are bought from; None for a run without a budget."""
+        """The guard that is charged for batches; None for a run without a budget."""
         return self._guard
 
     @property
@@ -254,17 +253,17 @@ class PrivateOracle:
         return self._open.locked()
 
     def write_ahead(self, note: Callable[[], None]) -> None:
-        """Call ``note`` after every purchase, before anything is drawn; what it raises ends that.
+        """Call ``note`` after every charge, before the draw; if it raises, nothing is drawn.
 
-        So what was bought can be on disk before anybody sees an answer.
+        So every charge can be on disk before anybody sees an answer.
         """
         self._write_ahead = note
 
     def charge_again(self, runs: Iterable[tuple[Event, int]], noise: str) -> None:
-        """Charge and write down what was bought in an earlier process; none of it can be asked.
+        """Charge and record the events of an earlier process, none of which can be asked again.
 
-        ``runs`` has events and how often each was bought, ``noise`` is that ledger's. Raises what
-        the guard raises where it does not grant them.
+        ``runs`` has events and their counts, ``noise`` is that of the earlier ledger. Raises what
+        the guard raises if it does not grant them.
         """
         for event, count in runs:
             check_event(event, self._facts.relation)
@@ -276,11 +275,11 @@ class PrivateOracle:
             for source in self._noise_sources:
                 if isinstance(source, mechanisms.SystemRandom):
                     source.floating = True
-            self._look_at_noise()
+            self._update_noise_kind()
 
     @property
     def streams(self) -> list[Any]:
-        """The states of the seeded generators of noise and batches. SECRET, as the seed is."""
+        """The states of the seeded generators of noise and batches. As SECRET as the seed."""
         return [source.bit_generator.state for source in self._generators]
 
     @streams.setter
@@ -288,7 +287,7 @@ class PrivateOracle:
         if len(self._ledger):
             raise ValueError("streams must be set before the first purchase: noise would repeat")
         for source, state in zip(self._generators, states, strict=True):
-            # The increment of PCG64 tells the streams of two seeds apart.
+            # The increment of PCG64 differs between the streams of two seeds.
             if source.bit_generator.state["state"]["inc"] != state["state"]["inc"]:
                 raise ValueError("rng must be the seed of the run that is resumed")
             source.bit_generator.state = state
@@ -299,8 +298,8 @@ class PrivateOracle:
         return [source for source in sources if isinstance(source, np.random.Generator)]
 
     @contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Keep every other batch of this oracle closed."""
+    def _exclusively(self) -> Iterator[None]:
+        """Allow no other open batch of this oracle."""
         self._check_process()
         if not self._open.acquire(blocking=False):
             raise RuntimeError("a batch of this oracle is open already: ask it, or close it first")
@@ -311,12 +310,12 @@ class PrivateOracle:
 
     @contextmanager
     def batch(self, sampling: Sampling, events: Sequence[Event | None]) -> Iterator[Batch]:
-        """Buy a batch, draw it, and answer what was named; see the notes of the class."""
-        with self._alone():
+        """Charge the declared events, draw a batch, and answer them; see the notes of the class."""
+        with self._exclusively():
             if type(sampling) is not Full:
                 check_drawn(self._facts, check_sampling(sampling), self._problem.n)
             named = tuple(events)
-            self._buy(named, partial(sampled_event, self._facts, sampling))
+            self._charge(named, partial(sampled_event, self._facts, sampling))
             batch = Batch(self, sampling, self._draw(sampling), named)
             with batch:
                 yield batch
@@ -325,27 +324,27 @@ class PrivateOracle:
     def epoch(
         self, sampling: EpochSampling, events: Sequence[Event | None]
     ) -> Iterator[Iterator[Batch]]:
-        """Buy all batches of an epoch, and open them one after another.
+        """Charge all batches of an epoch, and open them one after another.
 
-        ``events`` are what each batch may be asked. The batches depend on each other, so that the
-        epoch is charged and written down as one event before any record is given a batch. An
-        epoch that is left early stays paid, and what is left of it cannot be asked later. Nothing
-        else can be bought from this oracle before it ends. Close each batch (``with batch:``)
-        before anything is shown to others.
+        ``events`` are those that each batch may be asked. The batches depend on each other, so the
+        epoch is charged and recorded as one event before any record is assigned to a batch. An
+        epoch that is left early stays charged, and the rest of it cannot be asked later. No other
+        batch of this oracle can be opened before it ends. Close each batch (``with batch:``) before
+        anything is shown to others.
         """
-        with self._alone():
+        with self._exclusively():
             check_drawn(self._facts, check_sampling(sampling, epochs=True), self._problem.n)
             sampling.validate(self._facts.n)
             named = tuple(events)
-            self._buy(named, partial(Epoch, sampling))
+            self._charge(named, partial(Epoch, sampling))
             drawn = [sampling.draw_epoch(self._problem.n, source) for source in self._batch_sources]
-            with closing(self._one_by_one(sampling, drawn, named)) as batches:
+            with closing(self._open_in_turn(sampling, drawn, named)) as batches:
                 yield batches
 
-    def _one_by_one(
+    def _open_in_turn(
         self, sampling: EpochSampling, drawn: list[list[np.ndarray]], events: Sequence[Event | None]
     ) -> Generator[Batch]:
-        """Yield the batches of an epoch; each is closed when the next is asked for."""
+        """Yield the batches of an epoch; each is closed when the next is requested."""
         for place in range(sampling.batches):
             with Batch(self, sampling, [rows[place] for rows in drawn], events) as batch:
                 yield batch
@@ -353,8 +352,8 @@ class PrivateOracle:
     def gradient(
         self, w: np.ndarray, sampling: Sampling, mechanism: str, scale: float, clipping: Any = None
     ) -> np.ndarray:
-        """Return one noisy mean gradient of a batch of its own; see :meth:`Batch.gradient`."""
-        iterates = self._iterates(w)  # what can be wrong is, before anything is spent
+        """Return the noisy mean gradient of a new batch; see :meth:`Batch.gradient`."""
+        iterates = self._iterates(w)  # raises before anything is spent
         scale = float(scale)  # an array could change before the noise is drawn
         event = self.gradient_event(sampling, mechanism, scale, clipping)
         with self.batch(sampling, [event]) as batch:
@@ -362,16 +361,16 @@ class PrivateOracle:
         return answer if iterates is w else answer[0]
 
     def ask(self, query: Query, sampling: Sampling) -> Any:
-        """Return the answer to one query of a batch of its own; see :meth:`Batch.ask`."""
+        """Return the answer to one query on a new batch; see :meth:`Batch.ask`."""
         self._check_query(query)
         with self.batch(sampling, [query.event(self._facts, sampling)]) as batch:
             return batch.ask(query)
 
     def can_ask(self, sampling: Sampling, *events: Event | None) -> bool:
-        """Return whether a batch that names these events fits what is left; charges nothing.
+        """Return whether a batch with these events fits the remaining budget; charges nothing.
 
-        Another run that spends from the same filter may be quicker: then :meth:`batch` refuses.
-        The problem is checked as before the first purchase.
+        Another run that spends from the same filter may come first: then :meth:`batch` raises.
+        The problem is checked as before the first charge.
         """
         asked = [event for event in events if event is not None]
         if self._guard is None or not asked:
@@ -380,13 +379,13 @@ class PrivateOracle:
         return self._guard.can_spend(sampled_event(self._facts, sampling, asked))
 
     def public_random(self) -> Any:
-        """Return a source for public draws of one replicate, never that of the noise."""
+        """Return a source for public draws of one replicate, separate from that of the noise."""
         return mechanisms.spawn(self._random[0], 1)[0]
 
     def check_clipping(self, clipping: Any) -> None:
-        """Raise unless the rule keeps its bound whatever the records; looks at none of them.
+        """Raise unless the rule keeps its bound for all records; the data are not accessed.
 
-        Under a guard, a user's rule must also weigh a sample by its own numbers alone.
+        Under a guard, a user-defined rule must also weight each sample independently of the others.
         """
         self._problem.check_clipping(clipping)
         if self._guard is not None:
@@ -395,8 +394,8 @@ class PrivateOracle:
     def gradient_event(
         self, sampling: Sampling | EpochSampling, mechanism: str, scale: float, clipping: Any = None
     ) -> Event | None:
-        """Return what one noisy gradient costs before amplification; None where it is exact."""
-        # Kept for the next iteration, by identity: what a user's class is equal to proves nothing.
+        """Return the event of one noisy gradient before amplification; None if it is exact."""
+        # Cached by identity, not equality, which a user's class may define at will.
         last = self._price
         plain = type(mechanism) is str and type(scale) is float
         if plain and last[:2] == (mechanism, scale) and last[2] is sampling and last[3] is clipping:
@@ -409,10 +408,10 @@ class PrivateOracle:
             self._price = mechanism, scale, sampling, clipping, event
         return event
 
-    def _buy(
+    def _charge(
         self, named: Sequence[Event | None], composed: Callable[[Sequence[Event]], Event]
     ) -> None:
-        """Charge all that is named, as one event, and write it down."""
+        """Charge the declared events as one composed event, and record it in the ledger."""
         priced: Any = named
         if None in named:
             if self._guard is not None:
@@ -432,7 +431,7 @@ class PrivateOracle:
             self._write_ahead()
 
     def _claim_seeds(self) -> None:
-        """Raise where the guard has sold noise of one of these seeds before."""
+        """Raise if one of these seeds has been used under the guard before."""
         if isinstance(self._guard, NonCopyableGuard):
             for source in self._noise_sources + self._batch_sources:
                 self._guard.claim_seed(source)
@@ -445,8 +444,8 @@ class PrivateOracle:
                 "paid for; make the guard and the oracle in the process that asks"
             )
 
-    def _look_at_noise(self) -> None:
-        """Write down whether every number of the noise has been exact so far."""
+    def _update_noise_kind(self) -> None:
+        """Record in the ledger whether all noise has been exact so far."""
         self._is_exact = all(
             isinstance(source, mechanisms.SystemRandom) and not source.floating
             for source in self._noise_sources
@@ -460,7 +459,7 @@ class PrivateOracle:
         return [sampling.draw(self._problem.n, source) for source in self._batch_sources]
 
     def _iterates(self, w: np.ndarray) -> np.ndarray:
-        """Return ``w`` with one row a replicate, itself where it has that, or raise."""
+        """Return ``w`` with one row per replicate, unchanged if it has that shape, or raise."""
         shape = (len(self._noise_sources), self._facts.d)
         if np.shape(w) == shape[1:] and shape[0] == 1:
             w = np.asarray(w)[None, :]
@@ -495,7 +494,7 @@ def one_oracle_each(
     guards: Sequence[Guard | None],
     random: Sequence[Sequence[Any]],
 ) -> list[PrivateOracle]:
-    """Return an oracle for each guard; the data are looked at once, by the first that buys."""
+    """Return an oracle for each guard; only the first charge of any of them checks the data."""
     made = [PrivateOracle(problem, facts, *each) for each in zip(guards, random, strict=True)]
     for oracle in made[1:]:
         oracle._check_problem = made[0]._check_problem
@@ -503,7 +502,7 @@ def one_oracle_each(
 
 
 class _CheckOnce:
-    """Raise where a problem does not keep what prices are computed from, until it has passed."""
+    """Check that a problem satisfies what costs are computed from, until it has passed once."""
 
     def __init__(self, problem: Any, facts: PublicFacts) -> None:
         self._problem, self._facts, self._passed = problem, facts, False
@@ -526,18 +525,18 @@ class _CheckOnce:
 
 
 def _penalty_constants(problem: Any) -> tuple[float, float] | None:
-    """Return mu and L of a problem's penalty, which a user's class may change; None without one."""
+    """Return mu and L of the penalty, which a user's class may change; None without a penalty."""
     penalty = getattr(problem, "regularizer", None)
     return None if penalty is None else (float(penalty.mu), float(penalty.L))
 
 
 def _counted(event: Event | None) -> tuple[Event | None, int]:
-    """Return a named event and how often it may be asked."""
+    """Return a declared event and how often it may be asked."""
     return (None, 1) if event is None else unrolled(event)
 
 
-def _pays(named: Event | None, asked: Event | None) -> bool:
-    """Whether an event that was bought pays for one that is asked."""
+def _covers(named: Event | None, asked: Event | None) -> bool:
+    """Return whether the charge for a declared event covers an event that is asked."""
     if named is None or asked is None:
         return named is asked
     return named is asked or named == asked or named.dominates(asked)

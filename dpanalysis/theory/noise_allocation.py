@@ -231,4 +231,5 @@ def noise_floor(spectrum: ArrayLike, sensitivity: float, mu: float, n: int = 1) 
     squared = check_positive("mu", mu) ** 2
     if squared > 700.0:
         return 0.0  # below the smallest floating-point numbers that mean anything here
-    return 0.5 * shift**2 / math.expm1(squared) * float(np.sum(1.0 / eigenvalues))
+    deviation = shift / (math.sqrt(math.expm1(squared)) if squared > 1e-300 else mu)
+    return 0.5 * float(np.sum((deviation / np.sqrt(eigenvalues)) ** 2))

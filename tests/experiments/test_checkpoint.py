@@ -809,7 +809,7 @@ def test_a_loss_of_ones_own_gets_no_noise_of_another(tmp_path, kind):
 HALF, TABLE = 0.5, np.ones(3)
 
 
-def test_what_a_function_does_is_told():
+def test_fingerprints_of_functions():
     def base(t, scale=1.0, *, most=1):
         return scale / t if t in {"a", "b"} else most
 
@@ -819,29 +819,30 @@ def test_what_a_function_does_is_told():
     def enclosing(k):
         return lambda t: k / t
 
-    assert files.described(base) != files.described(other)
-    assert files.described(enclosing(1.0)) == files.described(enclosing(1.0))
-    assert files.described(enclosing(1.0)) != files.described(enclosing(2.0))
-    told = lambda t: HALF / t + np.pi  # noqa: E731
-    untold = lambda t: TABLE[0] / t  # noqa: E731
-    assert files.tells_all(files.described(told)) and files.tells_all(files.described(base))
-    for value in (untold, Shifted(1.0), functools.partial(base, 2.0), enclosing(Shifted(1.0))):
-        assert not files.tells_all(files.described([value]))
+    assert files.fingerprint(base) != files.fingerprint(other)
+    assert files.fingerprint(enclosing(1.0)) == files.fingerprint(enclosing(1.0))
+    assert files.fingerprint(enclosing(1.0)) != files.fingerprint(enclosing(2.0))
+    complete = lambda t: HALF / t + np.pi  # noqa: E731
+    incomplete = lambda t: TABLE[0] / t  # noqa: E731
+    for value in (complete, base):
+        assert files.is_complete(files.fingerprint(value))
+    for value in (incomplete, Shifted(1.0), functools.partial(base, 2.0), enclosing(Shifted(1.0))):
+        assert not files.is_complete(files.fingerprint([value]))
     for library in (math.sqrt, np.exp, min):
-        assert files.tells_all(files.described(library))
-    assert files.described(math.sqrt) != files.described(math.exp)
-    assert not files.tells_all(files.described([[].append, Shifted(1.0).value]))
+        assert files.is_complete(files.fingerprint(library))
+    assert files.fingerprint(math.sqrt) != files.fingerprint(math.exp)
+    assert not files.is_complete(files.fingerprint([[].append, Shifted(1.0).value]))
     within = lambda t: [HALF for _ in range(t)] + [max(x, TABLE[0]) for x in range(t)]  # noqa: E731
-    assert not files.tells_all(files.described(within))  # of a function in a function, too
+    assert not files.is_complete(files.fingerprint(within))  # of a function in a function, too
     long = (None,) * 200
-    assert files.described(long) == files.described(list(long)) != files.described((1,) * 200)
+    assert files.fingerprint(long) == files.fingerprint(list(long)) != files.fingerprint((1,) * 200)
 
 
-def test_functions_are_told_alike_in_every_process():
+def test_fingerprints_of_functions_are_the_same_in_every_process():
     code = (
-        "from dpanalysis.experiments.checkpoint import described\n"
+        "from dpanalysis.experiments.checkpoint import fingerprint\n"
         "def f(t):\n    return 1.0 if t in {'a', 'b', 'c'} else 2.0\n"
-        "print(described(f))"
+        "print(fingerprint(f))"
     )
     said = {
         subprocess.run(

@@ -249,7 +249,7 @@ def test_a_run_on_batches_asks_at_most_what_it_planned(method):
     assert result.guard is None and result.private and planned == result.plan.asked
     cost = privacy.epsilon(planned, 1e-6, "replace_one")
     assert 0.98 <= cost <= 1.0 and result.epsilon() == cost
-    assert sum(event.count for event in planned) == sum(method._asked(T).values())
+    assert sum(event.count for event in planned) == sum(method._query_counts(T).values())
     assert sum(count for count, _ in result.plan.phases) == T
     singles = [each.event for each in planned for _ in range(each.count)]
     for ledger in result.ledgers:

@@ -197,7 +197,7 @@ def test_a_count_is_drawn_with_the_digits_that_its_law_promises(above, count):
 def test_a_poisson_choice_adds_at_most_its_mean_count(mean, cost):
     """The chance that it is multiplied by is at most 1, however dear a run is."""
     event = BestOf((Pure(1.0),), Repeats(mean, math.inf))
-    more = event._more(ORDERS, np.full(ORDERS.size, cost))
+    more = event._extra_cost(ORDERS, np.full(ORDERS.size, cost))
     assert (more <= mean).all()
     assert cost < 1e4 or (more == mean).all()
 

@@ -157,6 +157,7 @@ def test_the_lower_epsilon_of_gaussian_noise_is_never_above(multiplier, place):
     st.lists(st.tuples(powers(-6.0, 1.5), powers(-3.0, 0.0)), min_size=2, max_size=4),
     powers(-12.0, -2.0),
 )
+@example([(1.0, 1.0), (10.0, 0.01)], 0.01)  # the sum hardly changes with epsilon
 def test_the_epsilon_of_a_sum_is_never_below(terms, delta):
     mus, weights = zip(*terms)
     found = gaussian_sum_epsilon(mus, weights, delta)
@@ -166,7 +167,8 @@ def test_the_epsilon_of_a_sum_is_never_below(terms, delta):
 
     assert total(mp.mpf(found)) <= delta
     less = mp.mpf(found) * (1 - mp.mpf(1e-11)) - mp.mpf(1e-12) * max(mus)
-    assert less <= 0 or total(less) > delta
+    rounding = mp.mpf(2e-14) * (1 + (mp.mpf(found) / max(mus)) ** 2)  # of the computed sum
+    assert less <= 0 or total(less) > delta * (1 - rounding)
 
 
 @pytest.mark.parametrize("terms", [[(1.0, 1e20), (2.0, 1e20)], [(1.0, 3.5e23)]])

@@ -18,7 +18,7 @@ from torch import nn  # noqa: E402
 from torch.utils.data import DataLoader, Dataset, TensorDataset  # noqa: E402
 
 from dpanalysis.problems.modules.network import ModuleNetwork  # noqa: E402
-from dpanalysis.problems.modules.probe import made_up  # noqa: E402
+from dpanalysis.problems.modules.probe import random_samples  # noqa: E402
 from dpanalysis.problems.modules.views import Augmentation, _hashed  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
@@ -164,7 +164,7 @@ def test_sums_over_several_inputs_are_those_of_a_loop(kind, way, rule):
     X, y = four_inputs(11)
     module = kind().double()
     problem = dpa.problems.Module(module, X, y, chunk=4)
-    assert problem._network.way == way
+    assert problem._network.gradient_mode == way
     rows, w = np.array([0, 3, 3, 7, 10]), problem.initial()
     losses, gradients = [], []
     for i in rows:
@@ -268,7 +268,7 @@ def test_bad_inputs_are_named(change, message):
 def test_made_up_masks_hide_some_places_and_not_all():
     X, y = four_inputs(9)
     network = ModuleNetwork(Four(), nn.functional.cross_entropy, torch.float64, "cpu")
-    mask = made_up(network, X, y, 40)[0][1]
+    mask = random_samples(network, X, y, 40)[0][1]
     assert mask.dtype == torch.bool and mask.any(dim=1).all() and (~mask).any(dim=1).all()
 
 

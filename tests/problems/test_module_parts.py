@@ -17,7 +17,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip insta
 from torch import nn  # noqa: E402
 
 from dpanalysis.problems.modules import layers  # noqa: E402
-from dpanalysis.problems.modules.per_sample import Placed, Together  # noqa: E402
+from dpanalysis.problems.modules.per_sample import ChunkGradients, PlacedGradients  # noqa: E402
 
 
 def test_parts_agree_with_gradients_written_out():
@@ -29,20 +29,20 @@ def test_parts_agree_with_gradients_written_out():
     weights = torch.rand(5, generator=generator, dtype=torch.float64)
     places = torch.randint(0, 4, (5, 6), generator=generator)
     for part in (
-        layers.Whole(normal(5, 3, 4)),
-        layers.Outer(normal(5, 3), normal(5, 4)),
-        layers.Steps(normal(5, 6, 3), normal(5, 6, 4)),
-        layers.Lookup(normal(5, 6, 3), places, 4),
+        layers.Materialized(normal(5, 3, 4)),
+        layers.OuterProducts(normal(5, 3), normal(5, 4)),
+        layers.SummedOuterProducts(normal(5, 6, 3), normal(5, 6, 4)),
+        layers.EmbeddingGradients(normal(5, 6, 3), places, 4),
     ):
-        whole = part.whole()
-        assert torch.allclose(part.squares(), whole.square().sum(1), rtol=1e-12)
+        whole = part.materialize()
+        assert torch.allclose(part.squared_norms(), whole.square().sum(1), rtol=1e-12)
         total = torch.full(whole.shape[1:], math.nan, dtype=torch.float64)
-        part.write_sum(total, weights)
+        part.write_weighted_sum(total, weights)
         assert torch.allclose(total, weights @ whole, rtol=1e-12)
         lost = torch.tensor([True, False, False, True, False])
         left = part.without(lost)
-        assert torch.equal(left.whole()[lost], torch.zeros_like(whole[lost]))
-        assert torch.equal(left.whole()[~lost], whole[~lost])
+        assert torch.equal(left.materialize()[lost], torch.zeros_like(whole[lost]))
+        assert torch.equal(left.materialize()[~lost], whole[~lost])
 
 
 @pytest.mark.parametrize("shape", [(1, 3, 4), (6, 3, 4), (2, 30, 40)])
@@ -51,7 +51,7 @@ def test_outer_products_have_the_outputs_first(shape):
     deltas = torch.randn(5, steps, out, dtype=torch.float64)
     inputs = torch.randn(5, steps, width, dtype=torch.float64)
     whole = torch.einsum("bto,bti->boi", deltas, inputs).flatten(1)
-    assert torch.allclose(layers.product(deltas, inputs).whole(), whole)
+    assert torch.allclose(layers.summed_outer_products(deltas, inputs).materialize(), whole)
 
 
 @pytest.mark.parametrize("rows", [0, 1, 127, 128, 129, 256, 300])
@@ -67,18 +67,20 @@ def test_a_product_in_parts_has_every_row(rows):
 def test_gradients_written_out_are_added_block_by_block(numbers, count, monkeypatch):
     monkeypatch.setattr(layers, "_NUMBERS", numbers)
     gradients, weights = torch.randn(6, 4), torch.rand(count, dtype=torch.float64)
-    part, out = layers.Whole(gradients), torch.full((4,), torch.nan, dtype=torch.float64)
-    part.write_sum(out, weights)
+    part, out = layers.Materialized(gradients), torch.full((4,), torch.nan, dtype=torch.float64)
+    part.write_weighted_sum(out, weights)
     torch.testing.assert_close(out, weights @ gradients[:count].double())
-    assert torch.equal(part.squares().sqrt(), gradients.double().norm(dim=1))
+    assert torch.equal(part.squared_norms().sqrt(), gradients.double().norm(dim=1))
 
 
 def test_parts_in_double_keep_their_digits_beside_others():
     fine = torch.full((2, 3), 1.0 + 2.0**-40, dtype=torch.float64)
     parts = (torch.ones(2, 1), fine)
     places = (slice(0, 1), slice(1, 4))
-    placed = [Placed(where, layers.Whole(each)) for where, each in zip(places, parts)]
-    found = Together(placed, torch.zeros(5)).sum(torch.ones(2, dtype=torch.float64))
+    placed = [
+        PlacedGradients(where, layers.Materialized(each)) for where, each in zip(places, parts)
+    ]
+    found = ChunkGradients(placed, torch.zeros(5)).sum(torch.ones(2, dtype=torch.float64))
     assert found.tolist() == [2.0, *(3 * [2.0 + 2.0**-39]), 0.0]
 
 
@@ -91,8 +93,10 @@ def test_rounding_counts_every_operation(monkeypatch):
         return found
 
     monkeypatch.setattr(layers, "_never_below", never_below)
-    layers.Steps(torch.ones(5, 6, 3), torch.ones(5, 6, 4)).squares()
-    layers.Lookup(torch.ones(5, 6, 3), torch.zeros(5, 6, dtype=torch.int64), 4).squares()
+    layers.SummedOuterProducts(torch.ones(5, 6, 3), torch.ones(5, 6, 4)).squared_norms()
+    layers.EmbeddingGradients(
+        torch.ones(5, 6, 3), torch.zeros(5, 6, dtype=torch.int64), 4
+    ).squared_norms()
     assert counts == [6**2 + 3 + 4, 6**2 + 3]
     every = layers.module_rounding(1000, 10, 1, 0)  # a chunk each, and so an addition
     assert every == pytest.approx(1000 * (1 + 1000 + 8) * layers.DOUBLE, rel=1e-3)
@@ -108,13 +112,13 @@ def test_steps_that_cancel_are_never_too_small():
     size = float(torch.linalg.vector_norm(delta) * torch.linalg.vector_norm(inputs[0, 0]))
     places = torch.zeros(1, 3, dtype=torch.int64)
     for part, one in (
-        (layers.Steps(deltas, inputs), size),
-        (layers.Lookup(deltas, places, 2), float(torch.linalg.vector_norm(delta))),
+        (layers.SummedOuterProducts(deltas, inputs), size),
+        (layers.EmbeddingGradients(deltas, places, 2), float(torch.linalg.vector_norm(delta))),
     ):
-        exact = float(part.whole().square().sum())
-        assert float(part.squares()) >= exact
+        exact = float(part.materialize().square().sum())
+        assert float(part.squared_norms()) >= exact
         # The weight goes by a thousandth of the steps, so that rounding is covered.
-        assert float(part.squares()) >= (2.0 * one / layers.MOST_CANCELLED) ** 2
+        assert float(part.squared_norms()) >= (2.0 * one / layers.MOST_CANCELLED) ** 2
 
 
 def test_rounding_makes_no_norm_of_steps_too_small():
@@ -123,10 +127,14 @@ def test_rounding_makes_no_norm_of_steps_too_small():
     inputs = torch.tensor(drawn[1:].T)
     products, places = steps * inputs, torch.zeros(200, 2, dtype=torch.int64)
     for part, deltas, factors in (
-        (layers.Steps(steps[..., None], inputs[..., None]), steps, inputs),
-        (layers.Lookup(products[..., None], places, 1), products, torch.ones_like(inputs)),
+        (layers.SummedOuterProducts(steps[..., None], inputs[..., None]), steps, inputs),
+        (
+            layers.EmbeddingGradients(products[..., None], places, 1),
+            products,
+            torch.ones_like(inputs),
+        ),
     ):
-        for found, *pair in zip(part.squares().tolist(), deltas.tolist(), factors.tolist()):
+        for found, *pair in zip(part.squared_norms().tolist(), deltas.tolist(), factors.tolist()):
             assert sum(Fraction(d) * Fraction(a) for d, a in zip(*pair)) ** 2 <= Fraction(found)
 
 
@@ -137,15 +145,17 @@ def test_no_square_of_a_double_underflows(kind):
     inputs = torch.tensor([[[3.0, 4.0]], [[1.0, 2.0]]], dtype=torch.float64) * 1e55
     steps, other = (torch.cat([each, 2.0 * each, each], dim=1) for each in (deltas, inputs))
     parts = {
-        "linear": lambda: layers.Outer(deltas[:, 0], inputs[:, 0]),
-        "embedding": lambda: layers.Lookup(1e60 * steps, torch.zeros(2, 3, dtype=torch.int64), 2),
-        "steps": lambda: layers.Steps(steps, other),
-        "written out": lambda: layers.Whole(1e55 * deltas[:, 0]),
+        "linear": lambda: layers.OuterProducts(deltas[:, 0], inputs[:, 0]),
+        "embedding": lambda: layers.EmbeddingGradients(
+            1e60 * steps, torch.zeros(2, 3, dtype=torch.int64), 2
+        ),
+        "steps": lambda: layers.SummedOuterProducts(steps, other),
+        "written out": lambda: layers.Materialized(1e55 * deltas[:, 0]),
     }
     part = parts[kind]()
-    whole = part.whole()
+    whole = part.materialize()
     exact = whole.abs().amax(dim=1) * (whole / whole.abs().amax(dim=1, keepdim=True)).norm(dim=1)
-    np.testing.assert_allclose(part.squares().sqrt(), exact, rtol=1e-9)
+    np.testing.assert_allclose(part.squared_norms().sqrt(), exact, rtol=1e-9)
 
 
 def test_no_step_is_lost_beside_one_of_another_size():
@@ -157,10 +167,10 @@ def test_no_step_is_lost_beside_one_of_another_size():
     deltas, inputs = (factors[:, place::2, None] * entries for place in (0, 1))
     products = factors[:, ::2] * factors[:, 1::2]
     for part, exact in (
-        (layers.Steps(deltas, inputs), products.sum(dim=1)),
-        (layers.Outer(deltas[:, 0], inputs[:, 0]), products[:, 0]),
+        (layers.SummedOuterProducts(deltas, inputs), products.sum(dim=1)),
+        (layers.OuterProducts(deltas[:, 0], inputs[:, 0]), products[:, 0]),
     ):
-        found = part.squares().sqrt()
+        found = part.squared_norms().sqrt()
         finite = found.isfinite()
         assert bool((exact <= found * (1.0 + 1e-12) + 1e-90)[finite].all())
         assert bool(

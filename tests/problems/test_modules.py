@@ -16,7 +16,7 @@ from torch import nn  # noqa: E402
 from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset  # noqa: E402
 
 from dpanalysis.problems.modules import probe  # noqa: E402
-from dpanalysis.problems.modules.probe import lengths, made_up  # noqa: E402
+from dpanalysis.problems.modules.probe import chunk_lengths, random_samples  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_torch_thread")
 
@@ -343,8 +343,8 @@ def test_recurrent_layers_give_the_sums_of_a_loop(name):
     problem = dpa.problems.Module(module, X, y, chunk=4)
     network, w, rows = problem._network, problem.initial(), [0, 2, 3, 3, 6]
     if name in RECURRENT:
-        assert network.way == "layers" and network.forward == "vmap"
-        assert network._ruled == {"cell", "head"}
+        assert network.gradient_mode == "layers" and network.forward == "vmap"
+        assert network._with_rule == {"cell", "head"}
     losses, gradients = zip(*by_loop(module, X, y, rows))
     for rule in (None, *RULES[:4]):
         gradient, clipped = clipped_sum(losses, gradients, rule)
@@ -389,11 +389,11 @@ def by_loop(module, X, y, rows):
 def test_images_are_laid_out_by_pixels_where_layers_convolve(channels):
     module = nn.Sequential(nn.Conv2d(channels, 2, 3), nn.Flatten(), nn.Linear(2 * 2 * 3, 3))
     x, y = torch.randn(5, channels, 4, 5), torch.zeros(5, dtype=torch.int64)
-    laid_out = dpa.problems.Module(module, x, y)._network._laid_out
+    laid_out = dpa.problems.Module(module, x, y)._network._channels_last
     assert torch.equal(laid_out(x), x)
     assert laid_out(x).stride() == (20 * channels, 1, 5 * channels, channels)
     flat = dpa.problems.Module(nn.Sequential(nn.Flatten(), nn.Linear(20 * channels, 3)), x, y)
-    assert flat._network._laid_out(x) is x
+    assert flat._network._channels_last(x) is x
 
 
 def clipped_sum(losses, gradients, rule):
@@ -407,7 +407,7 @@ def clipped_sum(losses, gradients, rule):
 @pytest.mark.parametrize("name", MODULES)
 def test_sums_are_those_of_a_loop_over_samples(name, dtype):
     problem, _, X, y = problem_of(name, dtype, chunk=4)
-    assert problem._network.way in WAYS.get(name, "layers")
+    assert problem._network.gradient_mode in WAYS.get(name, "layers")
     rows = np.array([0, 3, 3, 10, 7, 2, 9])
     w = 0.9 * problem.initial()  # the parameters that count are those of the iterate
     losses, gradients = zip(*by_loop(problem.module(w), X, y, rows))
@@ -454,12 +454,14 @@ def test_only_what_has_no_rule_is_written_out():
     homes["mixed, as many places as are tried"] = homes["mixed"]
     for name, expected in homes.items():
         network = problem_of(name)[0]._network
-        assert network.homes == expected
+        assert network.gradient_layers == expected
         again = copy.deepcopy(network)
         x = (torch.randn(4, *MODULES[name]()[1], dtype=torch.float64),)
         y = torch.arange(4) % 3
         for one, other in zip(network.sample_gradients(x, y)[1], again.sample_gradients(x, y)[1]):
-            assert one.where == other.where and torch.equal(one.part.whole(), other.part.whole())
+            assert one.where == other.where and torch.equal(
+                one.part.materialize(), other.part.materialize()
+            )
 
 
 class Idle(nn.Module):
@@ -475,7 +477,7 @@ class Idle(nn.Module):
 def test_a_layer_that_is_not_called_has_gradients_of_zero():
     X, y = _small()
     problem = dpa.problems.Module(Idle().double(), X.double(), y, chunk=4)
-    assert problem._network.way == "layers"
+    assert problem._network.gradient_mode == "layers"
     got = problem.sums(problem.initial(), clipping=RULES[0]).gradient
     own = problem.module(problem.initial())
     spoken = nn.Sequential(own.a, nn.Tanh(), own.b)
@@ -501,7 +503,7 @@ def test_a_layer_that_is_called_otherwise_later_is_refused():
         module.head.bias[0] = 1.0
     X, y = torch.randn(11, 2, 4, 4, dtype=torch.float64), torch.randint(0, 3, (11,))
     problem = dpa.problems.Module(module, X, y, chunk=4)
-    assert problem._network.way == "layers"
+    assert problem._network.gradient_mode == "layers"
     problem.sums(problem.initial(), clipping=RULES[0])
     with pytest.raises(ValueError, match="layer attention is not called in the same way"):
         problem.sums(-problem.initial(), clipping=RULES[0])
@@ -745,7 +747,10 @@ def test_a_frozen_backbone_stays_what_it_is_and_only_the_head_is_trained():
     problem = dpa.problems.Module(module, X, y)
     assert (problem.d, problem.frozen) == (36 * 5 + 5 + 5 * 3 + 3, 4 * 18 + 4 + 2 * 4)
     assert ", frozen=84," in repr(problem) and problem._network.forward == "direct"
-    assert set(problem._network.homes.values()) == {"1", "2"}  # the rest is passed forth alone
+    assert set(problem._network.gradient_layers.values()) == {
+        "1",
+        "2",
+    }  # the rest is passed forth alone
     budget = dpa.Budget(2.0, 1e-3, "add_or_remove_one")
     method = dpa.methods.SGD(0.5, 5, dpa.Poisson(0.1), RULES[0])
     result = dpa.minimize(problem, method, budget, rng=0)
@@ -777,7 +782,7 @@ class Trace(Mixes):
 @pytest.mark.parametrize("kind", [Mixes, Trace])
 def test_a_trace_of_mixing_is_found_before_a_private_run(kind):
     problem = dpa.problems.Module(kind(1e-5), *_small(), chunk=4)
-    assert problem._network.way == "layers"
+    assert problem._network.gradient_mode == "layers"
     method = dpa.methods.SGD(0.1, 2, dpa.Full(), RULES[0])
     budget = dpa.Budget(1.0, 1e-3, "replace_one")
     with pytest.raises(ValueError, match="the gradient of a sample changes"):
@@ -910,11 +915,11 @@ def test_a_step_of_any_size_does_not_end_in_numbers_that_are_none():
 
 def test_made_up_samples_hold_nothing_private():
     problem, _, _, _ = problem_of("embedding", n=30)
-    x, y = made_up(problem._network, problem._records.samples, problem._y, 5)
+    x, y = random_samples(problem._network, problem._records.samples, problem._y, 5)
     zeros = (torch.zeros_like(problem._records.samples[0]),)
-    again = made_up(problem._network, zeros, torch.zeros_like(problem._y), 5)
+    again = random_samples(problem._network, zeros, torch.zeros_like(problem._y), 5)
     assert torch.equal(x[0], again[0][0]) and torch.equal(y, again[1])
-    assert set(made_up(problem._network, zeros, problem._y, 40)[1].tolist()) == {0, 1, 2}
+    assert set(random_samples(problem._network, zeros, problem._y, 40)[1].tolist()) == {0, 1, 2}
 
 
 @pytest.mark.parametrize("name", ["linear", "conv2d", "recurrent"])
@@ -922,10 +927,10 @@ def test_a_short_last_chunk_gives_a_sample_the_same_bits(name):
     """So that the others' terms stay what they are where a record is added or removed."""
     problem, *_ = problem_of(name, torch.float32, n=80, chunk=128)
     w = problem.initial()
-    if problem._lengths == (128,):
+    if problem._chunk_lengths == (128,):
         pytest.skip("the kernels of this machine give other bits in shorter chunks")
     every = (16, 32, 40, 48, 64, 128)  # from the longest down, as far as the bits are kept
-    assert problem._lengths == every[-len(problem._lengths) :]
+    assert problem._chunk_lengths == every[-len(problem._chunk_lengths) :]
     whole = problem.sample_gradients(w, np.arange(80))
     for size in (1, 16, 17, 33, 48, 64):
         rows = np.arange(size)
@@ -941,23 +946,23 @@ def test_a_short_last_chunk_gives_a_sample_the_same_bits(name):
 def test_other_bits_in_a_short_chunk_are_seen(monkeypatch):
     X, y = torch.randn(40, 4), torch.arange(40) % 3
     problem = dpa.problems.Module(nn.Sequential(nn.Linear(4, 3)), X, y, chunk=64)
-    assert dpa.problems.Module(nn.Linear(4, 3), X, y, chunk=31)._lengths == (31,)
+    assert dpa.problems.Module(nn.Linear(4, 3), X, y, chunk=31)._chunk_lengths == (31,)
     with monkeypatch.context() as patch:  # of gradients alone
         patch.setattr(probe, "_same_bits", lambda *_: False)
-        assert lengths(problem._network, problem._records.samples, problem._y, 64) == (64,)
+        assert chunk_lengths(problem._network, problem._records.samples, problem._y, 64) == (64,)
     layer = problem._network.module[0]
     hook = layer.register_forward_pre_hook(lambda _, x: (x[0] * (1.0 + 2e-7 * (len(x[0]) < 64)),))
-    assert lengths(problem._network, problem._records.samples, problem._y, 64) == (64,)
+    assert chunk_lengths(problem._network, problem._records.samples, problem._y, 64) == (64,)
     hook.remove()
     hook = layer.register_forward_pre_hook(lambda _, x: (x[0] * (1.0 + 2e-7 * (len(x[0]) < 20)),))
-    found = lengths(problem._network, problem._records.samples, problem._y, 64)
+    found = chunk_lengths(problem._network, problem._records.samples, problem._y, 64)
     hook.remove()
-    if problem._lengths[0] == 16:  # where the kernels of this machine give the same bits
-        assert problem._lengths == (16, 20, 24, 32, 64) and found == (20, 24, 32, 64)
+    if problem._chunk_lengths[0] == 16:  # where the kernels of this machine give the same bits
+        assert problem._chunk_lengths == (16, 20, 24, 32, 64) and found == (20, 24, 32, 64)
     problem.check_private()
-    problem._apart = None
+    problem._is_samplewise = None
     layer.register_forward_pre_hook(
-        lambda _, x: (x[0] + 1e-3 * (len(x[0]) == problem._lengths[0]) * x[0].sum(dim=0),)
+        lambda _, x: (x[0] + 1e-3 * (len(x[0]) == problem._chunk_lengths[0]) * x[0].sum(dim=0),)
     )
     with pytest.raises(ValueError, match="the gradient of a sample changes"):
         problem.check_private()

@@ -492,14 +492,14 @@ def test_only_plain_layers_take_a_chunk_at_once():
     norms = nn.utils.parametrizations.weight_norm, nn.utils.parametrizations.spectral_norm
     made += [typed(), *map(normed, norms)]
     for module in [*made, compiled()]:
-        assert not per_sample.keeps_apart(module.eval(), X)
-    assert not per_sample.keeps_apart(plain().train(), X)
+        assert not per_sample.is_samplewise(module.eval(), X)
+    assert not per_sample.is_samplewise(plain().train(), X)
     container = plain()
     container.register_forward_hook(lambda _, x, z: z)
-    assert not per_sample.keeps_apart(container.eval(), X)
-    assert per_sample.keeps_apart(plain().eval(), X)
+    assert not per_sample.is_samplewise(container.eval(), X)
+    assert per_sample.is_samplewise(plain().eval(), X)
     network = dpa.problems.Module(plain(), X, y)._network
-    assert network.forward == "direct" and network.way == "layers"
+    assert network.forward == "direct" and network.gradient_mode == "layers"
     # Layers that were changed have the gradients of what they compute now.
     for module in made[:2] + made[3:]:
         problem = dpa.problems.Module(module, X, y, chunk=4)
@@ -515,10 +515,10 @@ def test_only_plain_layers_take_a_chunk_at_once():
 )
 def test_a_flatten_that_joins_samples_is_not_known(start, end):
     x, layer = torch.randn(4, 2, 3), nn.Flatten(start, end).eval()
-    if per_sample.keeps_apart(layer, x):
+    if per_sample.is_samplewise(layer, x):
         assert torch.equal(layer(x)[1].flatten(), x[1].flatten())
         assert len(layer(x)) == 4
-    assert per_sample.keeps_apart(nn.Flatten().eval(), x)
+    assert per_sample.is_samplewise(nn.Flatten().eval(), x)
 
 
 LAYERS = st.one_of(
@@ -549,7 +549,7 @@ def test_what_takes_a_chunk_at_once_keeps_samples_apart(layers, axes):
     module = nn.Sequential(*layers).eval()
     x = torch.randn(4, *[2] * axes)
     try:
-        known = per_sample.keeps_apart(module, x)
+        known = per_sample.is_samplewise(module, x)
     except (RuntimeError, ValueError, IndexError, AssertionError):
         assume(False)  # shapes that do not fit
     assume(known)
@@ -563,7 +563,7 @@ def test_batch_normalization_is_known_by_its_statistics_and_its_mode():
     x = torch.randn(4, 2)
     for tracks, trains in ((True, False), (True, True), (False, False), (False, True)):
         layer = nn.BatchNorm1d(2, track_running_stats=tracks).train(trains)
-        assert per_sample.keeps_apart(layer, x) == (tracks and not trains)
+        assert per_sample.is_samplewise(layer, x) == (tracks and not trains)
         alone = layer.eval() if tracks and not trains else None
         assert alone is None or torch.equal(alone(x)[:1], alone(x[:1]))
 

@@ -156,6 +156,7 @@ def test_the_floor_on_noise_other_than_gaussian(mu, seed):
 def test_floor_scales():
     assert theory.noise_floor([1.0], 2.0, 1.0, n=10) == pytest.approx(0.02 / np.expm1(1.0))
     assert theory.noise_floor([1.0], 1.0, 30.0) == 0.0
+    assert theory.noise_floor([1.0], 1e-170, 1e-170) == pytest.approx(0.5)  # squares underflow
     assert theory.noise_floor([1.0, 1.0], 1.0, 1.0) == 2.0 * theory.noise_floor([1.0], 1.0, 1.0)
 
 

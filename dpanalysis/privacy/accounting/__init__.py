@@ -1,1 +1,1 @@
-"""What releases cost: events, their laws, and the accountant; no data, no noise."""
+"""Privacy accounting: events, their privacy costs, and the accountants; no data, no noise."""

@@ -1,13 +1,13 @@
-"""The accountant: the epsilon of a list of events, and the noise that fits a budget.
+"""Accountants: the epsilon of a list of events, and calibration of noise to a budget.
 
 ``pure`` adds exact amplified losses, ``zcdp`` adds rho, ``rdp`` adds Renyi curves and takes
 the best order, ``pld`` composes privacy loss distributions. Each of them is a valid upper
 bound where it applies, so ``tightest`` returns the smallest.
 
-Costs are real numbers, and computed ones are rounded. Amplified pure losses and the epsilon of
-Gaussian noise are never below the exact value. Every other cost of an event is at most 1e-9 of it
-below. Sums of n costs are off by at most n 2^-53 of the sum. To compare with a budget, :func:`fits`
-allows 1e-12 of the budget for rounding, and filters and plans allow 1e-9.
+Computed costs are rounded. Amplified pure losses and the epsilon of Gaussian noise are never
+below the exact value. Every other cost of an event is below it by a relative error of at most
+1e-9. A sum of n costs has a relative error of at most n 2^-53. When comparing with a budget,
+:func:`fits` allows a relative rounding error of 1e-12, and filters and plans allow 1e-9.
 """
 
 from __future__ import annotations
@@ -34,18 +34,18 @@ ACCOUNTANTS = ("tightest", "pure", "zcdp", "rdp", "pld")
 Groups: TypeAlias = Mapping[Event, int]
 Events: TypeAlias = Event | Iterable[Event]
 
-# Where the search for the best real order starts. Subsampled curves are sums over integers.
+# Initial grid of the search for the best real order. Subsampled curves are sums over integers.
 _SAMPLED_ORDERS = np.concatenate(
     [1.0 + np.geomspace(1e-3, 0.9, 12), np.arange(2.0, 65.0), np.round(np.geomspace(70, 1024, 24))]
 )
-# Of more distinct events the epsilon is not kept: they seldom come again.
-_MOST_KEPT = 64
+# The epsilon of more distinct events than this is not cached: such lists seldom recur.
+_MOST_CACHED = 64
 _IS_IMMUTABLE = attrgetter("immutable")
 _FULL_ORDERS = np.concatenate([1.0 + np.geomspace(1e-4, 1e8, 241), [np.inf]])
 
 
 def group(events: Events, relation: str) -> dict[Event, int]:
-    """Return how often each event occurs, unrolled and checked; sure batches are taken apart."""
+    """Return the count of each event, checked and expanded into its :meth:`Event.parts`."""
     check_relation(relation)
     if not isinstance(events, Iterable | Event):
         raise TypeError(f"events must be an event or a sequence of events, got {events!r}")
@@ -70,10 +70,10 @@ def epsilon(events: Events, delta: float, relation: str, accountant: str = "tigh
     ----------
     events : Event or iterable of Event
         What was or will be released. For ``pld`` and ``tightest`` the list must be fixed
-        beforehand (the answers may be used adaptively, the noise levels not): methods that
-        choose them on the way run under a :class:`dpanalysis.privacy.Filter`.
+        beforehand: queries may depend on earlier answers, noise levels may not. Methods that
+        choose noise levels adaptively run under a :class:`dpanalysis.privacy.Filter`.
     delta : float
-        In [0, 1). With 0 the result is the pure loss: infinite if there is Gaussian noise.
+        In [0, 1). At 0 the result is the pure loss, which is infinite for Gaussian noise.
     relation : {"replace_one", "add_or_remove_one"}
     accountant : {"tightest", "pure", "zcdp", "rdp", "pld"}
         ``tightest`` is the smallest of those that are valid for the whole list.
@@ -81,8 +81,8 @@ def epsilon(events: Events, delta: float, relation: str, accountant: str = "tigh
     Raises
     ------
     IncompatibleAccounting
-        If a sampling scheme does not belong to the relation, or the accountant asked for
-        cannot account an event.
+        If a sampling scheme is not valid for the relation, or the requested accountant cannot
+        account for an event.
 
     Examples
     --------
@@ -105,8 +105,8 @@ def epsilon(events: Events, delta: float, relation: str, accountant: str = "tigh
 def fits(events: Events, budget: Budget, accountant: str = "tightest") -> bool:
     """Return whether all events together stay within ``budget``.
 
-    The cheap accountants are asked first, and the first that says yes decides. The parameters are
-    those of :func:`spent`.
+    The accountants are tried from the cheapest on; the first whose bound fits decides. The
+    parameters are those of :func:`spent`.
 
     Examples
     --------
@@ -126,18 +126,18 @@ def fits(events: Events, budget: Budget, accountant: str = "tightest") -> bool:
 
 
 def spent(events: Events, budget: Budget, accountant: str = "tightest") -> float:
-    """Return the cost of the events in the budget's own currency: epsilon at its delta, or rho.
+    """Return the cost of the events in the unit of the budget: epsilon at its delta, or rho.
 
     Parameters
     ----------
     events, accountant
-        As of :func:`epsilon`; for a zCDP budget "tightest" or "zcdp".
+        As in :func:`epsilon`; for a zCDP budget "tightest" or "zcdp".
     budget : Budget
 
     Raises
     ------
     IncompatibleAccounting
-        As :func:`epsilon`, or if a zCDP budget is asked for another accountant.
+        As in :func:`epsilon`, or if a zCDP budget is combined with another accountant.
 
     Examples
     --------
@@ -155,7 +155,7 @@ def spent(events: Events, budget: Budget, accountant: str = "tightest") -> float
 
 
 def spent_without_grid(events: Events, budget: Budget, accountant: str = "tightest") -> float:
-    """Return an upper bound on :func:`spent` that is quick: no loss distribution on a grid."""
+    """Return a quick upper bound on :func:`spent`, without loss distributions on a grid."""
     if budget.rho is not None or accountant != "tightest":
         return spent(events, budget, accountant)
     groups = group(events, budget.relation)
@@ -164,19 +164,19 @@ def spent_without_grid(events: Events, budget: Budget, accountant: str = "tighte
 
 
 def _epsilon_by(name: str, groups: Groups, delta: float) -> float:
-    """Return the epsilon by one accountant; what it was for the same events is kept."""
-    if len(groups) <= _MOST_KEPT and all(map(_IS_IMMUTABLE, groups)):
-        return _kept_epsilon(name, tuple(groups.items()), delta)
+    """Return the epsilon by one accountant, cached where all events are immutable."""
+    if len(groups) <= _MOST_CACHED and all(map(_IS_IMMUTABLE, groups)):
+        return _cached_epsilon(name, tuple(groups.items()), delta)
     return _ACCOUNTS[name](groups, delta)
 
 
 @lru_cache(maxsize=4096)
-def _kept_epsilon(name: str, items: tuple[tuple[Event, int], ...], delta: float) -> float:
+def _cached_epsilon(name: str, items: tuple[tuple[Event, int], ...], delta: float) -> float:
     return _ACCOUNTS[name](dict(items), delta)
 
 
 def _applicable(groups: Groups, delta: float, on_grid: bool = True) -> list[str]:
-    """Return the accountants that are valid for the whole list, cheap ones first."""
+    """Return the accountants that are valid for the whole list, the cheapest first."""
     if delta == 0.0:
         return ["pure"] if _all_finite(groups, "pure_cost") else ["rdp"]
     names = [n for n in ("pure", "zcdp") if _all_finite(groups, f"{n}_cost")] + ["rdp"]
@@ -221,7 +221,7 @@ def rdp_curve(groups: Groups, orders: NDArray[np.float64]) -> NDArray[np.float64
 
 
 def best_order(groups: Groups, delta: float) -> tuple[float, float]:
-    """Return the epsilon of counted events by Renyi accounting, and the real order it is at."""
+    """Return the epsilon of counted events by Renyi accounting, and the order that attains it."""
     if not groups:
         return 0.0, 2.0
 
@@ -231,13 +231,13 @@ def best_order(groups: Groups, delta: float) -> tuple[float, float]:
     sampled = any(isinstance(event, Sampled) for event in groups)
     orders = _SAMPLED_ORDERS if sampled else _FULL_ORDERS
     result = best(orders)
-    # A very small epsilon needs large orders. The bound may have several valleys among them: a
-    # search that stops in the first one would find a cost that rises with the noise.
+    # A very small epsilon needs large orders. The bound may have several local minima there: a
+    # search that stopped at the first one would return a cost that increases with the noise.
     if sampled and result[1] > 0.25 * orders[-1]:
         larger = orders[-1] * 2.0 ** np.arange(1, 8)
         result = min(result, best(larger))
         orders = np.concatenate([orders, larger])
-    # Orders are real: look between the neighbours of the best one, twice.
+    # Orders are real: search between the neighbours of the best one, twice.
     for _ in range(2):
         place = int(np.argmin(np.abs(orders - result[1]))) if math.isfinite(result[1]) else 0
         if not 0 < place < orders.size - 1 or math.isinf(orders[place + 1]):
@@ -267,14 +267,14 @@ _ACCOUNTS: dict[str, Callable[[Groups, float], float]] = {
 }
 
 
-# The Renyi order of a filter, from the schedule expected
+# The Renyi order of a filter, from the expected schedule
 
 
 def plan_order(events: Events, budget: Budget) -> float:
     """Return the Renyi order at which ``events`` cost the least epsilon at the budget's delta > 0.
 
-    Give it the schedule that is expected; what then really happens may differ, and the
-    filter at this order stays valid. The parameters are those of :func:`spent`.
+    Pass the expected schedule. A filter at this order stays valid if the actual schedule differs.
+    The parameters are those of :func:`spent`.
 
     Examples
     --------
@@ -289,7 +289,7 @@ def plan_order(events: Events, budget: Budget) -> float:
 
 
 def order_of_most(events: Sequence[Event], budget: Budget) -> float:
-    """Return the order of a filter whose budget affords most iterations of these ``events``."""
+    """Return the order at which a filter with ``budget`` affords most iterations of ``events``."""
     if budget.delta == 0.0:
         raise ValueError(f"budget must have delta > 0 to have a best order, got {budget!r}")
     orders = np.unique(np.round(np.geomspace(2.0, 2.0**15, 100)))
@@ -325,29 +325,29 @@ def calibrate(
     Parameters
     ----------
     make_events : callable
-        parameter -> events (one or a list), for example a noise multiplier -> the whole
-        run. The cost must not increase with the parameter.
+        Maps the parameter to events (one or a list), for example a noise multiplier to those of
+        the whole run. The cost must not increase with the parameter.
     budget : Budget
-        Names the neighbouring relation.
+        Also names the neighbouring relation.
     bracket : (float, float)
-        0 < low < high: where to look.
+        The interval to search, 0 < low < high.
     tol : float, default=1e-6
-        Relative accuracy of the parameter, in (0, 1); 2e-4 at best where the epsilon comes from a
-        loss distribution on a grid.
+        Relative accuracy of the parameter, in (0, 1); no better than 2e-4 where the epsilon comes
+        from a loss distribution on a grid.
     accountant : {"tightest", "pure", "zcdp", "rdp", "pld"}
 
     Returns
     -------
     float
-        It fits; for a cost that strictly decreases, ``(1 - tol)`` times it does not, unless
-        it is ``low``.
+        A parameter that fits. If the cost is strictly decreasing, ``(1 - tol)`` times it does not
+        fit, unless it is ``low``.
 
     Raises
     ------
     ValueError
-        If the bracket is not one, or even its upper end does not fit.
+        If the bracket is invalid, or even its upper end does not fit.
     IncompatibleAccounting
-        As :func:`dpanalysis.privacy.epsilon`.
+        As in :func:`dpanalysis.privacy.epsilon`.
 
     Examples
     --------
@@ -371,12 +371,12 @@ def calibrate(
     @cache
     def excess(log_parameter: float, cost: Cost = spent) -> float:
         value = cost(make_events(math.exp(log_parameter)), budget, accountant)
-        # Costs are near to power laws of the noise; logarithms make the search short.
+        # Costs are close to power laws in the noise: on a log-log scale the search is short.
         return float(np.log(np.clip(value / budget.limit, 1e-20, 1e20)))
 
     ends = math.log(low), math.log(high)
     if accountant == "tightest":
-        ends = _nearer(excess, *ends)
+        ends = _narrow_bracket(excess, *ends)
     if excess(ends[1]) > 0.0:
         pure = budget.rho is None and budget.delta == 0.0
         raise ValueError(
@@ -385,16 +385,16 @@ def calibrate(
         )
     if excess(ends[0]) <= 0.0:
         return low if ends[0] == math.log(low) else math.exp(ends[0])
-    # Where a grid of losses decides, costs jump by 1e-4 or so: a finer search would find nothing.
+    # Where a loss distribution on a grid decides, costs jump by about 1e-4: search no finer.
     coarse = excess(ends[1]) < excess(ends[1], spent_without_grid)
     step, tried = max(0.25 * tol, 5e-5 * coarse), {ends[1]}
 
-    def followed(log_parameter: float) -> float:
+    def recorded_excess(log_parameter: float) -> float:
         tried.add(log_parameter)
         return excess(log_parameter)
 
-    root = float(optimize.toms748(followed, *ends, xtol=step, rtol=1e-14))
-    # What is returned must fit: where none that does is near, walk up, with doubling steps.
+    root = float(optimize.toms748(recorded_excess, *ends, xtol=step, rtol=1e-14))
+    # The result must fit: if none of the tried values near the root does, walk up, doubling steps.
     fits = min(each for each in tried if excess(each) <= 0.0)
     while root + step < fits and excess(root) > 0.0:
         root, step = root + step, 2.0 * step
@@ -402,8 +402,8 @@ def calibrate(
     return math.exp(fits)
 
 
-def _nearer(excess: Callable[..., float], low: float, high: float) -> tuple[float, float]:
-    """Return a narrower bracket, from costs that need no grid: cheap, and never the smallest."""
+def _narrow_bracket(excess: Callable[..., float], low: float, high: float) -> tuple[float, float]:
+    """Return a narrower bracket, by the cheap upper bound :func:`spent_without_grid`."""
     from scipy import optimize
 
     def cheap(log_parameter: float) -> float:
@@ -420,5 +420,5 @@ def _nearer(excess: Callable[..., float], low: float, high: float) -> tuple[floa
             bottom = top - step
             break
         top, fits = top - step, True
-    # Renyi costs may rise with the noise, where orders are searched for.
+    # Renyi costs may increase with the noise, because the search for an order is not exact.
     return (bottom, top) if fits or excess(top) <= 0.0 else (low, high)

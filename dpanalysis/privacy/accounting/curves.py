@@ -1,18 +1,18 @@
-r"""Curves of what an attacker can do, not only one point (epsilon, delta) of them.
+r"""Privacy curves: the whole privacy profile and trade-off function, not one (epsilon, delta).
 
-Let H(x) be the hockey-stick divergence of two neighbours' releases at :math:`x = e^\epsilon`, the
-larger of both directions. It is convex, H(0) = 1, and :math:`H(x) = 1 - x + x H(1/x)`. Whoever
-tells the neighbours apart has the false positive rate alpha and the false negative rate beta, and
+Let H(x) be the hockey-stick divergence of the releases on two neighbours at :math:`x = e^\epsilon`,
+the larger of both directions. It is convex, H(0) = 1, and :math:`H(x) = 1 - x + x H(1/x)`. Any test
+between the neighbours, with false positive rate alpha and false negative rate beta, has
 
 .. math:: \alpha x + \beta \ge 1 - H(x) \quad \text{for all } x \ge 0,
 
 with equality for some test at every x (Neyman and Pearson). So the least beta at an alpha is the
-largest of these lines (Dong, Roth, Su 2022), the advantage :math:`1 - \alpha - \beta` is H(1) at
-most, and at the prior pi the least chance of an error is :math:`\pi (1 - H((1 - \pi)/\pi))`.
+largest of these lines (Dong, Roth, Su 2022), the advantage :math:`1 - \alpha - \beta` is at most
+H(1), and the least error probability at the prior pi is :math:`\pi (1 - H((1 - \pi)/\pi))`.
 
-Here H is known at some places, from above. Straight lines between them lie above H, for it is
-convex: so does their lower convex hull, which everything is computed from, over x in
-:math:`[0, \infty)` with the mirror images of all places.
+Here upper bounds on H are known at some x. H is convex, so the straight lines between them lie
+above it, and so does the lower convex hull of all these points and their mirror images over x in
+:math:`[0, \infty)`. Everything is computed from this hull.
 """
 
 from __future__ import annotations
@@ -39,31 +39,31 @@ if TYPE_CHECKING:
 
 __all__ = ["PrivacyCurve", "curve_of_epsilons", "privacy_curve"]
 
-# Losses that a curve keeps of a loss distribution: chords between them lie 1e-6 or so above.
+# Losses kept of a loss distribution: the chords between them lie about 1e-6 above the profile.
 _MOST_POINTS = 2**13
-# Tails of loss distributions are cut for this delta; below it a curve says less.
+# Tails of loss distributions are truncated for this delta; below it the curve is less tight.
 _SMALLEST = 1e-12
-# Deltas at which accountants without a loss distribution are asked.
+# Deltas at which accountants without a loss distribution are evaluated.
 _DELTAS = np.concatenate([np.geomspace(1e-15, 0.1, 80), np.linspace(0.15, 0.95, 17)])
 _LARGEST_LOSS = 700.0
-# Alphas that are compared with all lines at once.
+# Number of alphas that are compared with all lines at once.
 _BLOCK = 64
 
 
 @dataclass(frozen=True, eq=False)
 class PrivacyCurve:
-    """What an attacker can tell from a release, at all error rates: bounds that hold.
+    """Privacy profile and trade-off function of a release: proven bounds on any attacker.
 
     The attacker knows all other records and decides between two neighbouring data sets. A false
-    positive is an accusation of someone whose record is not there.
+    positive declares a record present that is absent.
 
     Parameters
     ----------
     epsilons, deltas : (k,) array_like
         The release is (epsilon, delta)-private at each of these pairs, in both directions.
     mu : float, optional
-        Where the release is dominated by N(mu, 1) against N(0, 1): then everything is the closed
-        form of that, and the points are not used.
+        Set if N(mu, 1) against N(0, 1) dominates the release: everything is then the closed form
+        for that pair, and the points are not used.
 
     Raises
     ------
@@ -112,7 +112,7 @@ class PrivacyCurve:
         return f"PrivacyCurve({what}, advantage at most {self.advantage():.4g})"
 
     def delta(self, epsilon: ArrayLike) -> Any:
-        """Return the least delta at ``epsilon``, any real numbers."""
+        """Return the least delta at ``epsilon``, which may be any real numbers."""
         loss = check_reals("epsilon", epsilon)
         if self.mu is not None:
             return as_scalar(gaussian_divergence(self.mu, loss))
@@ -122,7 +122,7 @@ class PrivacyCurve:
         return as_scalar(np.where(loss >= 0.0, above, -np.expm1(below) + np.exp(below) * above))
 
     def epsilon(self, delta: ArrayLike) -> Any:
-        """Return the least epsilon at ``delta`` in [0, 1]; infinite where the curve says none."""
+        """Return the least epsilon at ``delta`` in [0, 1]; infinite where the curve has none."""
         wanted = check_reals("delta", delta)
         if not np.all((wanted >= 0.0) & (wanted <= 1.0)):
             raise ValueError(f"delta must lie in [0, 1], got {delta!r}")
@@ -157,17 +157,17 @@ class PrivacyCurve:
         return as_scalar(np.clip(np.concatenate(least).reshape(rate.shape), 0.0, 1.0 - rate))
 
     def true_positive_rate(self, fpr: ArrayLike) -> Any:
-        """Return the largest share of the records there that is found, at ``fpr`` in [0, 1]."""
+        """Return the largest true positive rate at the false positive rate ``fpr`` in [0, 1]."""
         return as_scalar(1.0 - self.tradeoff(fpr))
 
     def advantage(self) -> float:
-        """Return the largest true less false positive rate: the total variation distance."""
+        """Return the largest true minus false positive rate: the total variation distance."""
         return float(self.delta(0.0))
 
     def bayes_risk(self, prior: ArrayLike = 0.5) -> Any:
-        """Return the least chance of a wrong guess, if the record is there with chance ``prior``.
+        """Return the least error probability if the record is present with probability ``prior``.
 
-        The prior is in (0, 1); without the release the chance is min(prior, 1 - prior).
+        The prior is in (0, 1); without the release the probability is min(prior, 1 - prior).
         """
         chance = check_reals("prior", prior)
         if not np.all((chance > 0.0) & (chance < 1.0)):
@@ -175,14 +175,14 @@ class PrivacyCurve:
         return as_scalar(chance * (1.0 - np.asarray(self.delta(-special.logit(chance)))))
 
     def plot(self, ax: Axes | None = None, *, delta: float = 1e-5) -> Axes:
-        """Draw the trade-off curve; the Gaussian of the same (epsilon, delta) dashed.
+        """Draw the trade-off curve and, dashed, that of Gaussian noise of equal (epsilon, delta).
 
         Parameters
         ----------
         ax : Axes, optional
-            One of a new figure by default.
+            By default those of a new figure.
         delta : float, default=1e-5
-            The point that is marked is where the curve touches the line of this delta and its
+            The marked point is where the curve touches the line given by this delta and its
             epsilon.
 
         Examples
@@ -204,16 +204,16 @@ class PrivacyCurve:
         ax.plot([0.0, 1.0], [1.0, 0.0], color="0.7", linewidth=0.8, label="guessing")
         loss = self.epsilon(delta)
         if 0.0 < loss < math.inf:
-            said = f"epsilon = {loss:.3g}, delta = {delta:.3g}"
+            label = f"epsilon = {loss:.3g}, delta = {delta:.3g}"
             mu = _mu_of(loss, delta)
             same = PrivacyCurve(mu=mu)
             ax.plot(at, same.tradeoff(at), "--", label=f"Gaussian, mu = {mu:.3g}")
-            touch = self._touched(loss)
-            ax.plot(touch, self.tradeoff(touch), "o", label=said)
+            touch = self._tangent_alpha(loss)
+            ax.plot(touch, self.tradeoff(touch), "o", label=label)
         ax.set(xlabel="false positive rate", ylabel="false negative rate", aspect="equal")
         ax.legend()
 
-    def _touched(self, loss: float) -> float:
+    def _tangent_alpha(self, loss: float) -> float:
         """Return the alpha at which the curve has the slope ``-e^loss``."""
         if self.mu:
             return float(special.ndtr(-loss / self.mu - 0.5 * self.mu))
@@ -224,7 +224,7 @@ class PrivacyCurve:
 
 
 def _mu_of(loss: float, delta: float) -> float:
-    """Return the mu at which Gaussian noise has the delta at a loss."""
+    """Return the mu for which the profile of Gaussian noise at ``loss`` equals ``delta``."""
     from scipy import optimize  # heavy, hence not at the top
 
     def excess(log_mu: float) -> float:
@@ -234,8 +234,8 @@ def _mu_of(loss: float, delta: float) -> float:
 
 
 def _hull(losses: Array, deltas: Array) -> tuple[Array, Array]:
-    """Return the lower convex hull of H from above, over x = e^epsilon in [0, largest]."""
-    # Of places that are known, their mirror images, H(0) = 1 and H(1) <= 1.
+    """Return the lower convex hull of the bounds on H, over x = e^epsilon in [0, largest]."""
+    # It is that of the known points, their mirror images, H(0) = 1 and H(1) <= 1.
     x, back = np.exp(losses), np.exp(-losses)
     mirrored = -np.expm1(-losses) + back * deltas
     places = np.concatenate([[0.0, 1.0], back, x])
@@ -245,7 +245,7 @@ def _hull(losses: Array, deltas: Array) -> tuple[Array, Array]:
     for each in order.tolist():
         px, py = places[each], heights[each]
         if kept and (px == places[kept[-1]] or py >= heights[kept[-1]]):
-            continue  # H does not rise
+            continue  # H does not increase
         while len(kept) > 1:
             (ax, ay), (bx, by) = ((places[k], heights[k]) for k in kept[-2:])
             if (by - ay) * (px - bx) < (py - by) * (bx - ax):
@@ -264,12 +264,12 @@ def curve_of_epsilons(epsilon_at: Callable[[float], float]) -> PrivacyCurve:
 
 
 def privacy_curve(events: Events, relation: str) -> PrivacyCurve:
-    """Return the curve of all events together: what an attacker can do at all error rates.
+    """Return the privacy curve of all events together: bounds on an attacker at all error rates.
 
-    From the loss distributions of the events, in both directions; in closed form for Gaussian
-    noise without sampling. Where an event has no loss distribution (the sparse vector technique,
-    say), the curve is the envelope of the points (epsilon, delta) of the pure, zCDP and Renyi
-    accountants: valid, and further from the truth.
+    It is computed from the loss distributions of the events, in both directions, and in closed
+    form for Gaussian noise without sampling. Where an event has no loss distribution (for example
+    the sparse vector technique), the curve is the envelope of the points (epsilon, delta) of the
+    pure, zCDP and Renyi accountants, which is valid but less tight.
 
     Parameters
     ----------
@@ -281,12 +281,12 @@ def privacy_curve(events: Events, relation: str) -> PrivacyCurve:
     -------
     PrivacyCurve
         With ``epsilon(delta)``, ``delta(epsilon)``, ``tradeoff(alpha)``, ``advantage()``,
-        ``true_positive_rate(fpr)``, ``bayes_risk(prior)`` and ``plot()``: bounds that hold.
+        ``true_positive_rate(fpr)``, ``bayes_risk(prior)`` and ``plot()``: proven bounds.
 
     Raises
     ------
     IncompatibleAccounting
-        If a sampling scheme does not belong to the relation.
+        If a sampling scheme is not valid for the relation.
 
     References
     ----------
@@ -313,7 +313,7 @@ def privacy_curve(events: Events, relation: str) -> PrivacyCurve:
 
 
 def _points(groups: Groups) -> tuple[Array, Array]:
-    """Return losses and deltas of events, by loss distributions both ways and by others."""
+    """Return points (loss, delta) by loss distributions in both directions and by accountants."""
     pairs = pairs_of(groups)
     losses: list[Array] = []
     deltas: list[Array] = []
@@ -345,7 +345,7 @@ def _profile(
 ) -> Array:
     """Return the hockey-stick divergence of a composed loss at ``width`` times the cells >= 0."""
     places = np.asarray(cells) - first
-    # Where no loss is, the sums go on from the nearest below, and e^-loss must not overflow.
+    # Losses < 0 are left out, lest e^-loss overflow; cells off the support are clipped to it.
     held = np.arange(max(0, -first), probabilities.size)
     part = probabilities[held[0] :] if held.size else np.zeros(0)
     above = np.append(np.cumsum(part[::-1])[::-1], 0.0)

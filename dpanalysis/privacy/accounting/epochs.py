@@ -1,49 +1,49 @@
-r"""Epochs: batches that a data loader makes by dividing the records among them.
+r"""Epochs: batches that partition the records, as data loaders draw them.
 
 Under Poisson sampling the batches are independent. Here every record is in exactly one batch of
-an epoch (or in exactly k), so that the batches depend on each other, and an epoch is one release.
+an epoch (or in exactly k), so that the batches are dependent, and an epoch is one release.
 
-**Balls in bins.** Every record chooses one of t batches, uniformly and alone. Let (X, Y) dominate
-what is released of one batch with and without the record, and let U be its likelihood ratio
-dX/dY at an outcome of Y, so that E U = 1. An epoch is dominated by the pair
+**Balls in bins.** Every record is assigned to one of t batches, uniformly and independently. Let
+the pair (X, Y) dominate the release of one batch with and without the record, and let U be its
+likelihood ratio dX/dY at an outcome of Y, so that E U = 1. An epoch is dominated by the pair
 
 .. math:: P = \frac1t \sum_i Y \otimes \dots \otimes X_i \otimes \dots \otimes Y, \qquad
           Q = Y \otimes \dots \otimes Y,
 
-with one X in the place i. *Proof.* Fix the batches of all other records, which have the same law
-with and without the record. By Blackwell's theorem there is for each batch, given all earlier
+with one X in the i-th factor. *Proof.* Fix the batches of all other records, which have the same
+law with and without the record. By Blackwell's theorem there is for each batch, given all earlier
 answers of the epoch, a random map that takes X to the law of the answer with the record and Y to
 that without it. Apply these maps in turn to a draw of P, or of Q: the result is the whole epoch
-with the record, or without it. So adaptive answers within an epoch are covered, too; so are
-epochs that depend on earlier ones, since the pair is the same for each. What it needs: the event of
-every batch is fixed before the epoch begins, and the record is added or removed, which changes the
-batch of no other record. QED (For Gaussian noise: Choquette-Choo et al. 2024, Lemma 3.2; Chua et
-al. 2024.)
+with the record, or without it. So adaptive answers within an epoch are covered, too; so are epochs
+that depend on earlier ones, since the pair is the same for each. The proof requires that the event
+of every batch is fixed before the epoch begins, and that the record is added or removed, which
+leaves the batch of every other record unchanged. QED (For Gaussian noise: Choquette-Choo et al.
+2024, Lemma 3.2; Chua et al. 2024.)
 
 **The two divergences.** Under Q the ratio dP/dQ is W/t, :math:`W = U_1 + \dots + U_t`, independent.
 So :math:`H_\epsilon(P, Q) = E(W/t - e^\epsilon)_+` and :math:`H_\epsilon(Q, P) =
 E(1 - e^\epsilon W/t)_+`, which are both convex in W. A *mean-preserving spread* of U (a random
-variable U' with E[U'|U] = U) makes both larger, at every :math:`\epsilon`: spreads of independent
+variable U' with E[U'|U] = U) increases both, at every :math:`\epsilon`: spreads of independent
 terms spread their sum, and Jensen's inequality applies. U is spread onto a grid, which keeps mass
-and mean of every cell; the law of W' is a t-th power by Fourier transforms, or, where the noise is
-so small that no linear grid holds U, t - 1 sums that are spread onto a geometric grid again.
-What is above the grid counts as an infinite loss: it has the P-mass :math:`(X(U > b) +
-(t-1) Y(U > b))` at most.
+and mean of every cell. The law of W' is a t-th power by Fourier transforms. Where the noise is so
+small that no linear grid can hold U, it is computed by t - 1 sums, each spread onto a geometric
+grid again. Ratios above the grid count as an infinite loss: their P-mass is at most
+:math:`(X(U > b) + (t-1) Y(U > b))`.
 
 **k of t batches.** Random disjoint blocks of m = floor(t/k) batches, and one batch of each block,
-make a random set of k batches. Given the blocks, which say nothing of the record, an epoch is k
-epochs of balls in bins over m batches each, that take turns; random maps as above take a draw of k
+make a random set of k batches. Given the blocks, which are independent of the record, an epoch is k
+interleaved epochs of balls in bins over m batches each; random maps as above take a draw of k
 independent pairs to it. So it costs what they cost together: hockey-stick divergences are jointly
 convex, and the bound is the same for all blocks (compare Feldman, Shenfeld 2026).
 
-**Shuffling.** A permutation divides a fixed number of records among the batches. Given the
+**Shuffling.** A permutation partitions a fixed number of records into batches. Given the
 permutation, which is the same whether or not one record is replaced, that record is in one batch of
 an epoch: the epoch costs one release without sampling, and by joint convexity so does the mixture
-over permutations. No less can be promised: see :func:`shuffle_lower_epsilon`. If records are added
-or removed, the others change their batches, and the argument does not hold.
+over permutations. No less can be guaranteed: see :func:`shuffle_lower_epsilon`. If records are
+added or removed, the others change batches, and the argument fails.
 
 *Floating point.* The transforms change each sum of cells by at most ``_ROUNDING`` for each of the t
-terms, which is added to both divergences; so are errors in the means of cells.
+terms. This is added to both divergences, and so are errors in the means of cells.
 """
 
 from __future__ import annotations
@@ -61,50 +61,49 @@ from scipy import special
 from ..._validation import check_fraction, check_int, check_positive
 from .events import Event, Sampled, check_events, described, relations_of, unrolled
 from .pairs import Array, Pair, cell_masses, product
-from .pld import _power, lower_epsilon, without_noise
+from .pld import _power, drop_rounding_noise, lower_epsilon
 from .sampling import BallsInBins, EpochSampling, RandomAllocation
 from .zcdp import gaussian_lower_epsilon
 
-# Rounding of one term of a sum of likelihood ratios, in the mass of all cells together.
+# Rounding error in the mass of all cells together, for one term of a sum of likelihood ratios.
 _ROUNDING = 1e-16
-# Cells of a linear grid, as a share of the standard deviation of a ratio: the spread adds at most a
-# quarter of the square to the variance.
+# Cell width of a linear grid over the standard deviation of a ratio: the spread adds at most a
+# quarter of the squared width to the variance.
 _FINE = 0.03
 _MOST_CELLS = 2**21
 _MOST_SUMS = 2**26  # cells of a sum of all batches
-# Logarithm of the ratio of neighbours on the geometric grid, the most of them, and the largest of
-# the first one, below which only 0 is left.
+# The geometric grid: log-ratio of adjacent points, their largest number, and an upper bound on the
+# first one, below which the only point is 0.
 _STEP, _MOST_POINTS, _FIRST = 0.01, 2000, 1e-4
-# Noise so small that dividing the records gains next to nothing is not amplified.
+# Beyond these the noise is so small that sampling gains next to nothing: it is not amplified.
 _LARGEST_MU, _LARGEST_LAPLACE = 12.0, 100.0
 
 
 @dataclass(frozen=True)
 class Epoch(Event):
-    """All batches of one epoch, among which the records are divided: one release.
+    """One epoch as a single release, all its batches together, which partition the records.
 
     Parameters
     ----------
     sampling : BallsInBins, RandomAllocation or Shuffle
     events : sequence of Event
-        What is released of EACH batch (kept as a tuple); the same for all batches, fixed before
-        the epoch begins. Gaussian noise, or one Laplace release, where batches are drawn
-        with BallsInBins or RandomAllocation.
+        What EACH batch releases (kept as a tuple): the same for all batches, fixed before the
+        epoch begins. With BallsInBins or RandomAllocation, Gaussian noise or one Laplace release.
 
     Raises
     ------
     TypeError
-        If something is not an event, or not such a scheme.
+        If an event or the sampling scheme has the wrong type.
     ValueError
-        If there is no event, or one is sampled itself.
+        If there is no event, or an event is itself sampled.
 
     Notes
     -----
-    The loss distribution of an epoch (accountant "pld") has what is gained by dividing the records;
+    The amplification by partitioning is in the loss distribution of an epoch (accountant "pld");
     for the proof and the computation see :mod:`dpanalysis.privacy.accounting.epochs`. In pure, zCDP
-    and Renyi losses, which filters use, an epoch costs what one batch costs without sampling (as
-    many as ``times`` of them): those are jointly quasi-convex, and given the batch that a record is
-    in, no other has it.
+    and Renyi losses, which filters use, an epoch costs what one batch costs without sampling (or
+    ``times`` of them): these losses are jointly quasi-convex, and given the batch that contains a
+    record, no other batch does.
 
     References
     ----------
@@ -145,7 +144,7 @@ class Epoch(Event):
 
     @property
     def times(self) -> int:
-        """In how many batches of the epoch a record is."""
+        """Number of batches of an epoch that contain a given record."""
         return self.sampling.times if type(self.sampling) is RandomAllocation else 1
 
     def parts(self) -> list[tuple[Event, int]] | None:  # noqa: D102
@@ -187,18 +186,18 @@ class Epoch(Event):
 
 @dataclass(frozen=True)
 class Bins(Pair):
-    """One epoch of balls in bins: Gaussian noise ``mu``, or one Laplace release, on each batch."""
+    """Dominating pair of a balls-in-bins epoch: noise ``mu`` or one Laplace release per batch."""
 
     batches: int = 1  # t; ``fraction`` is 1/t
     tail: float = 1e-12  # P-mass that may count as an infinite loss
 
     @property
-    def whole(self) -> Pair:
+    def fallback(self) -> Pair:
         """The pair without amplification."""
         return Pair(self.mu, self.laplace)
 
     def remove(self, loss: Array) -> Array:
-        """Return H(P, Q), the record being in P."""
+        """Return H(P, Q), where P has the record."""
         ratios, mass, _, infinite = self._laws()
         above = np.searchsorted(ratios, np.exp(np.minimum(loss, 709.0)), side="right")
         mean = _from_above(mass)[above]
@@ -225,7 +224,7 @@ class Bins(Pair):
         return math.log(low[0]) if low.size else 0.0, math.log(high[-1]) if high.size else 0.0
 
     def distribution(self, width: float, tail: float, adding: bool) -> tuple[int, Array, float]:
-        """Return the loss on a grid, as any pair does, with no more than ``tail`` at infinity."""
+        """Return the loss on a grid, as for any pair, with at most ``tail`` mass at infinity."""
         tail = 10.0 ** math.floor(math.log10(max(tail, 1e-17)))
         return Pair.distribution(replace(self, tail=tail), width, tail, adding)
 
@@ -234,14 +233,14 @@ class Bins(Pair):
 
 
 def _too_fine(mu: float, laplace: float, batches: int) -> bool:
-    """Whether no grid holds an epoch: of hardly any noise, or of so much that W hardly varies."""
+    """Return whether no grid can hold W: too little noise, or so much that W hardly varies."""
     if mu > _LARGEST_MU or laplace > _LARGEST_LAPLACE:
         return True
     return batches > _FINE * _Ratio(mu, laplace).std * _MOST_SUMS
 
 
 def _from_above(mass: Array) -> Array:
-    """Return the sums of all from each place on, and 0 at the end; small ones are added first."""
+    """Return the sums from each entry on, and 0 at the end; small entries are added first."""
     return np.concatenate([np.cumsum(mass[::-1])[::-1], [0.0]])
 
 
@@ -259,7 +258,7 @@ class _Ratio:
         """Return b with X(U > b) at most ``tail``."""
         if self.mu:
             return math.exp(self.mu * (0.5 * self.mu - float(special.ndtri(tail))))
-        return math.exp(self.laplace + 1e-12)  # not below the atom there, whatever is rounded
+        return math.exp(self.laplace + 1e-12)  # never below the atom there, in spite of rounding
 
     def start(self, tail: float) -> float:
         """Return a > 0 with Y(U <= a) at most ``tail``."""
@@ -288,7 +287,7 @@ class _Ratio:
         if self.mu:
             at, half = loss / self.mu, 0.5 * self.mu
             return special.ndtr(sign * (at + half)), special.ndtr(sign * (at - half))
-        # The loss is at its ends with an atom each: Y(-s) = 1/2 and X(s) = 1/2.
+        # The loss has an atom at each end: Y(-s) = 1/2 and X(s) = 1/2.
         s = self.laplace
         inner = np.clip(loss, -s, s)
         without, with_it = 0.5 * np.exp(-0.5 * (inner + s)), 0.5 * np.exp(0.5 * (inner - s))
@@ -299,12 +298,12 @@ class _Ratio:
 
 
 def _cells(ratio: _Ratio, grid: Array) -> list[Array]:
-    """Return Y(a < U <= b) and X(a < U <= b) of neighbours a, b of a grid."""
+    """Return Y(a < U <= b) and X(a < U <= b) for adjacent points a, b of a grid."""
     return list(map(cell_masses, ratio.below(grid), ratio.above(grid)))
 
 
 def _spread(ratio: _Ratio, grid: Array) -> Array:
-    """Return the masses of U on a grid from 0 on, each cell's mass and mean kept."""
+    """Return the masses of U spread onto a grid that begins at 0, keeping cell masses and means."""
     mass, mean = _cells(ratio, grid)
     a, b = grid[:-1], grid[1:]
     up = np.clip((mean - mass * a) / (b - a), 0.0, mass)
@@ -323,7 +322,7 @@ def _epoch(
     end = ratio.end(tail)
     cells = math.ceil(end / (_FINE * ratio.std))
     width = end / cells
-    # A sum that is spread to 0 has an infinite loss when a record is added.
+    # A sum spread to 0 has an infinite loss in the "add" direction.
     start = ratio.start(tail ** (1.0 / batches))
     if cells <= _MOST_CELLS and width <= start:
         values, mass, tilted, cut = _linear(ratio, cells, width, batches, tail)
@@ -337,7 +336,7 @@ def _epoch(
 def _linear(
     ratio: _Ratio, cells: int, width: float, batches: int, cut: float
 ) -> tuple[Array, Array, Array, float]:
-    """Return values of W', their masses under Q and P, and what is cut, by Fourier transforms."""
+    """Return values of W', their masses under Q and P, and the mass cut off, by FFT."""
     from scipy import fft
 
     grid = width * np.arange(cells + 1)
@@ -353,9 +352,9 @@ def _linear(
 
 
 def _highest_sum(grid: Array, p: Array, batches: int, cut: float) -> float:
-    """Return what W' exceeds with a P-mass below ``cut``, by Chernoff's bound."""
-    # Under P one term is drawn by p times its value. Cells are taken together, as if all were the
-    # highest of them, which only makes the bound larger.
+    """Return a bound that W' exceeds with a P-mass below ``cut``, by Chernoff's inequality."""
+    # Under P one term has the law p times its value. Cells are merged as if all were at the highest
+    # of them, which only increases the bound.
     starts = np.unique(np.concatenate([[0], np.geomspace(1, p.size - 1, 2000).astype(int)]))
     highest = grid[np.append(starts[1:], p.size) - 1]
     without, with_it = (np.add.reduceat(each, starts) for each in (p, p * grid))
@@ -374,7 +373,7 @@ def _highest_sum(grid: Array, p: Array, batches: int, cut: float) -> float:
 def _geometric(
     ratio: _Ratio, start: float, end: float, batches: int
 ) -> tuple[Array, Array, Array, float]:
-    """Return the same by repeated doubling on a grid of equal ratios, which ``end`` is one of."""
+    """Return the same by repeated doubling on a geometric grid that contains ``end``."""
     cells = min(_MOST_POINTS, math.ceil(math.log(end / start) / _STEP))
     step = math.log(end / start) / cells
     more = math.ceil(math.log(batches) / step) + 1
@@ -409,18 +408,19 @@ def bins_lower_epsilon(
 ) -> float:
     """Return a lower bound on the epsilon of epochs of balls in bins with Gaussian noise.
 
-    It is one on the pair P, Q, which a record attains that is the only one with a gradient. The
-    terms of W are rounded down on a grid under P, and so are the losses ln(W/t): each of them
-    becomes smaller. Sums beyond the transforms' size count as small ones. Where the noise is too
-    small for a grid, W is at least its one term from X: losses are those of Gaussian noise, less
-    ln t.
+    It bounds the epsilon of the pair P, Q, which is attained if no other record has a gradient. The
+    terms of W are rounded down to a grid under P, and so are the losses ln(W/t): each of them
+    decreases. Sums beyond the size of the transform wrap around to small ones. Where the noise is
+    too small for a grid, W is at least its one term from X: the losses are those of Gaussian noise
+    minus ln t.
 
     Parameters
     ----------
     noise_multiplier : float
-        Standard deviation of the noise over how far a record moves the sum of a batch, in (0, inf).
+        Standard deviation of the noise over the distance by which a record moves the sum of a
+        batch, in (0, inf).
     batches : int
-        Of an epoch.
+        Batches per epoch.
     delta : float
         In (0, 1).
     epochs : int, default=1
@@ -441,7 +441,7 @@ def bins_lower_epsilon(
     end = ratio.end(1e-3 * delta / epochs)
     cells = min(_MOST_CELLS // 2, math.ceil(end / (0.001 * ratio.std)))
     grid = end / cells * np.arange(cells + 1)
-    # What is above the grid is rounded down to its end.
+    # Ratios above the grid are rounded down to its end.
     beyond = ratio.above(grid[-1:])
     y, x = (np.append(mass, above) for mass, above in zip(_cells(ratio, grid), beyond))
     size = math.ceil(_highest_sum(grid, y, t, 1e-3 * delta / epochs) / grid[1])
@@ -449,7 +449,7 @@ def bins_lower_epsilon(
     law = fft.rfft(x, size)
     if t > 1:
         law = law * _power(fft.rfft(y, size), t - 1)
-    mass, off = without_noise(fft.irfft(law, size), t)
+    mass, off = drop_rounding_noise(fft.irfft(law, size), t)
     with np.errstate(divide="ignore"):
         losses = np.log(grid[1] / t * np.arange(size))
     return max(alone, _composed_lower(losses, mass, delta, epochs, off))
@@ -460,17 +460,17 @@ def shuffle_lower_epsilon(
 ) -> float:
     r"""Return a lower bound on the epsilon of shuffled batches with Gaussian noise.
 
-    Of all records but one the gradient is -C in some direction, and of that one C or 0: in units of
-    C, what is released of the batches is, but for constants, the mean over i of
+    All records but one have the gradient -C in some direction, and that one C or 0. In units of C
+    and up to constants, the law of the released batches is the mean over i of
     :math:`N(2 e_i, \sigma^2)`, or of :math:`N(e_i, \sigma^2)`. The largest coordinate, on a grid,
-    is a function of it.
+    is a function of the release.
 
     Parameters
     ----------
     noise_multiplier : float
         Standard deviation of the noise over the bound C on a record's gradient, in (0, inf).
     batches : int
-        Of an epoch.
+        Batches per epoch.
     delta : float
         In (0, 1).
     epochs : int, default=1
@@ -494,7 +494,7 @@ def shuffle_lower_epsilon(
         laws.append(cell_masses(np.exp(log_below), -np.expm1(log_below)))
     with_it, without = laws
     some = with_it > 1e-280
-    mass, without = with_it[some], np.maximum(without[some], 1e-280)  # more of Q is less of a loss
+    mass, without = with_it[some], np.maximum(without[some], 1e-280)  # more Q-mass means less loss
     losses = np.log(mass) - np.log(without) - 1e-9  # rounding of the two laws
     return _composed_lower(losses, mass, delta, epochs, 1e-15)
 
@@ -510,8 +510,8 @@ def _checked(
 def _composed_lower(
     losses: Array, mass: Array, delta: float, epochs: int, rounding: float
 ) -> float:
-    """Return a lower bound on the epsilon of so many losses, which occur with these masses."""
-    # Losses are rounded down to a grid, rare small ones left out, and rare large ones made smaller.
+    """Return a lower bound on the epsilon of ``epochs`` losses with the given masses."""
+    # Losses are rounded down to a grid, rare small ones are dropped, and rare large ones reduced.
     top = losses[np.flatnonzero(_from_above(mass)[:-1] >= 1e-4 * delta / epochs)[-1:]]
     if not top.size:
         return 0.0

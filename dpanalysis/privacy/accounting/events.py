@@ -1,8 +1,8 @@
-"""Events: what is released, with explicit units and its cost in each notion of privacy.
+"""Events: releases with explicit units, and their cost in each notion of privacy.
 
 Single releases (:class:`Laplace`, :class:`Gaussian`, :class:`Pure`, :class:`BoundedRange`), bounds
-by Gaussian mixtures (:class:`GaussianBound`), repetitions (:class:`Repeated`) and what was asked of
-one subsampled batch (:class:`Sampled`). Each states its own rules for accountants and guards.
+by Gaussian mixtures (:class:`GaussianBound`), repetitions (:class:`Repeated`) and all queries on
+one subsampled batch (:class:`Sampled`). Each class defines its rules for accountants and guards.
 """
 
 from __future__ import annotations
@@ -39,42 +39,41 @@ from .zcdp import zcdp_pure
 
 
 @cache
-def _compared(kind: Any) -> Callable[[Any], Any] | None:
-    """Return what reads the class and fields of an event, None where only itself is equal."""
-    told = vars(kind).get("__dataclass_params__")
-    if told is None or not (told.eq and told.frozen):
+def _key_getter(kind: Any) -> Callable[[Any], Any] | None:
+    """Return a getter of the class and compared fields of an event, None for identity equality."""
+    params = vars(kind).get("__dataclass_params__")
+    if params is None or not (params.eq and params.frozen):
         return None
     return attrgetter("__class__", *(each.name for each in fields(kind) if each.compare))
 
 
 def _key(event: Any) -> Any:
     kind: Any = type(event)
-    read = _compared(kind)
-    return read and read(event)
+    getter = _key_getter(kind)
+    return getter and getter(event)
 
 
 @dataclass(frozen=True, eq=False)
 class Event:
-    """One release, with its cost in every notion of privacy; the base of all events.
+    """One release, with its cost in every notion of privacy; the base class of all events.
 
     A new kind of event overrides the costs it has; the others stay infinite. Equal events
-    are charged alike, so an event is equal to itself only, unless it is a dataclass that
-    compares its fields.
+    are charged alike, so an event equals only itself, unless its class is a frozen dataclass
+    with field-wise equality.
 
-    Beside its costs an event states rules: :attr:`exact_pair`, :meth:`pair`, :meth:`no_worse`,
-    :meth:`parts` and :attr:`immutable`. A class inherits the costs of the class that it extends,
-    but neither its rules nor its words (:meth:`describe`) nor its equality: they say what holds of
-    one kind of release, and of no other.
+    Besides its costs an event defines rules: :attr:`exact_pair`, :meth:`pair`, :meth:`no_worse`,
+    :meth:`parts` and :attr:`immutable`. A subclass inherits the costs of its base class, but not
+    its rules, description (:meth:`describe`) or equality, which are valid for that class only.
     """
 
-    #: Whether neither it nor its costs can change, so that they are computed once.
+    #: Whether the event and its costs can never change, so that the costs may be cached.
     immutable = False
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Let a class claim no rule that it does not state itself."""
+        """Reset each rule that the subclass does not define itself."""
         super().__init_subclass__(**options)
         names = ["exact_pair", "pair", "no_worse", "parts", "immutable", "describe"]
-        if "__eq__" not in vars(cls):  # that of a dataclass would leave out what a class adds
+        if "__eq__" not in vars(cls):  # that of a base dataclass would ignore added fields
             names += ["__eq__", "__hash__"]
         for name in names:
             if name not in vars(cls):
@@ -89,7 +88,7 @@ class Event:
         return object.__hash__(self) if key is None else hash(key)
 
     def _keep_float(self, name: str, *, positive: bool = False) -> None:
-        """Check a field in [0, inf), or (0, inf), and keep it as a float of full precision."""
+        """Check a field in [0, inf), or (0, inf), and store it as a double."""
         value = getattr(self, name)
         if type(value) is float and (0.0 < value < math.inf or (value == 0.0 and not positive)):
             return
@@ -102,7 +101,7 @@ class Event:
 
     @property
     def exact_pair(self) -> bool:
-        """Whether the Renyi curve is that of a dominating pair that an involution swaps."""
+        """Whether the Renyi curve is that of a dominating pair swapped by an involution."""
         return False
 
     def pure_cost(self) -> float:
@@ -118,9 +117,9 @@ class Event:
         return np.asarray(rdp_pure(orders, self.pure_cost()))
 
     def pair(self) -> Pair | None:
-        """Return a dominating pair with a closed profile; None if there is none.
+        """Return a dominating pair with a profile in closed form; None if there is none.
 
-        By default randomized response, which dominates every release with a pure loss.
+        The default is randomized response, which dominates every release with a pure loss.
         """
         loss = self.pure_cost()
         return None if math.isinf(loss) else Pair(responses=((loss, 1),) if loss > 0.0 else ())
@@ -130,11 +129,11 @@ class Event:
         return False
 
     def parts(self) -> list[tuple[Event, int]] | None:
-        """Return the events that this one stands for, each so many times; None if for itself."""
+        """Return the events that this one is made of, with counts; None if it is elementary."""
         return None
 
     def describe(self) -> str:
-        """Return what is released, in one line of plain words, for people who read no code.
+        """Return a one-line description of the release, for readers who do not program.
 
         Examples
         --------
@@ -150,28 +149,28 @@ class Event:
     def dominates(self, other: Event) -> bool:
         """Return whether ``other`` costs no more than this event in every notion of privacy.
 
-        Whoever has been charged for this event may release ``other`` in its place. The two are of
-        exactly the same class, and no parameter of ``other`` is worse:
+        After this event has been charged, ``other`` may be released instead. Both must have
+        exactly the same class, and no parameter of ``other`` may be worse:
 
         - Laplace, Gaussian: the sensitivity over the scale is not larger.
         - Pure, BoundedRange: epsilon is not larger.
         - AboveThreshold: the law of the noise and ``shared`` are the same, no scale over the
           sensitivity is smaller, and there are not more queries; None stands for no limit.
-        - Repeated: the count is not larger, and the event is dominated. An event by itself counts
-          as repeated once.
+        - Repeated: the count is not larger, and the event is dominated. An event by itself has
+          count 1.
         - Sampled: the sampling, n and the number of events are the same, and each event is
-          dominated by the one in the same place.
+          dominated by the one at the same position.
 
-        Events of every other class dominate equal events only, unless they state
-        :meth:`no_worse`. False where nothing is known, also if ``other`` happens to cost less.
+        Events of every other class dominate equal events only, unless they define
+        :meth:`no_worse`. False where nothing is known, even if ``other`` happens to cost less.
 
         Notes
         -----
         *Why the parameters suffice.* Laplace and Gaussian noise of a larger scale is noise of the
-        smaller scale plus independent noise. So more noise is less noise and a random step that
-        looks at no record, which cannot cost more; and so is a randomized response of a smaller
-        loss. BoundedRange states a set of releases, and the set of a smaller epsilon is a part of
-        that of a larger one. For AboveThreshold measure everything in units of the sensitivity:
+        smaller scale plus independent noise. So more noise is random post-processing of less noise,
+        which reads no record and cannot cost more; and so is randomized response of a smaller
+        loss. BoundedRange stands for a set of releases, which for a smaller epsilon is a subset of
+        that for a larger one. For AboveThreshold measure everything in units of the sensitivity:
         the additional noise moves the public threshold and the queries by amounts that no record
         changes, and a run with fewer queries is one with more of which the last never halt. So
         every bound for this event is one for ``other``. Composition and sampling preserve this.
@@ -196,21 +195,21 @@ class Event:
 
 
 def unrolled(event: Event) -> tuple[Event, int]:
-    """Return the event that is repeated, and how often; an event by itself once."""
+    """Return the repeated event and its count, which is 1 for an event by itself."""
     count = 1
-    while type(event) is Repeated:  # a class that extends it may cost more
+    while type(event) is Repeated:  # a subclass may cost more
         count, event = count * event.count, event.event
     return event, count
 
 
 def described(events: Sequence[Event], on: str = "") -> str:
-    """Return in one line of plain words what several events release, and on what."""
+    """Return a one-line description of several events, and of the data they are released on."""
     words = "; and ".join(event.describe() for event in events)
     return f"{words}{'; all' if len(events) > 1 else ','} on {on}" if on else words
 
 
 def check_event(event: Event, relation: str) -> None:
-    """Raise TypeError for what is no event, IncompatibleAccounting for a wrong relation."""
+    """Raise TypeError if this is not an event, IncompatibleAccounting for a wrong relation."""
     if not isinstance(event, Event):
         raise TypeError(f"an event is needed, got {event!r}")
     if relation not in event.relations:
@@ -218,12 +217,12 @@ def check_event(event: Event, relation: str) -> None:
 
 
 def relations_of(*each: Any) -> tuple[str, ...]:
-    """Return the neighbouring relations that all of some events and samplings have."""
+    """Return the neighbouring relations under which all given events and samplings are valid."""
     return tuple(name for name in RELATIONS if all(name in one.relations for one in each))
 
 
 def check_events(events: Any, *sampled: type[Event]) -> tuple[Event, ...]:
-    """Return a tuple of at least one event, none of ``sampled``, or raise naming what is wrong."""
+    """Return a tuple of at least one event, none of a class in ``sampled``; raise otherwise."""
     if isinstance(events, Event) or not isinstance(events, Iterable):
         raise TypeError(f"events must be a sequence of events, got {events!r}")
     listed = tuple(events)
@@ -267,7 +266,7 @@ class Laplace(Event):
     In any dimension the release is dominated by the scalar pair Lap(0, b), Lap(S, b).
     For density p and shift s, 1 - H(s) = int min(p(x), e^epsilon p(x - s)) dx, where H is
     the hockey-stick divergence. Both arguments of the minimum are log-concave in (x, s)
-    jointly, so is the minimum, and by Prekopa's theorem its integral over x is
+    jointly, hence so is the minimum, and by Prekopa's theorem its integral over x is
     log-concave in s. Hence H is quasi-convex in s and its maximum over the ball
     ||s||_1 <= S lies at a vertex, where a single coordinate moves. The hockey-stick
     divergences at all epsilon determine the Renyi divergences, so these are dominated
@@ -403,7 +402,7 @@ class BoundedRange(Event):
     r"""Any release whose privacy losses lie in an interval of known length.
 
     The log-ratio of its two laws differs by at most ``epsilon`` from one outcome to another.
-    That is more than to be ``epsilon``-private, and costs a quarter of the zCDP.
+    This is stronger than ``epsilon``-privacy, and costs a quarter of the zCDP.
 
     Parameters
     ----------
@@ -412,15 +411,15 @@ class BoundedRange(Event):
 
     Notes
     -----
-    As both laws have mass 1, the interval holds 0: the release is ``epsilon``-private. Let L be
+    As both laws have mass 1, the interval contains 0: the release is ``epsilon``-private. Let L be
     the log-ratio of P to Q and :math:`K(\alpha) = \ln E_Q e^{\alpha L}`, so that the Renyi
     divergence is :math:`K(\alpha)/(\alpha - 1)`. K'' is the variance of L under a tilted law, at
     most :math:`\epsilon^2/4`, hence :math:`K - \alpha(\alpha - 1) \epsilon^2/8` is concave. It
-    vanishes at 0 and 1, and so is at most 0 beyond: :math:`D_\alpha \le \alpha \epsilon^2/8`.
+    vanishes at 0 and 1, so it is at most 0 beyond 1: :math:`D_\alpha \le \alpha \epsilon^2/8`.
 
     References
     ----------
-    Dong, Durfee, Rogers (2020); Cesar, Rogers (2021), who name the bound for the exponential
+    Dong, Durfee, Rogers (2020); Cesar, Rogers (2021), who state the bound for the exponential
     mechanism.
 
     Examples
@@ -456,7 +455,7 @@ class BoundedRange(Event):
         return np.minimum(rdp_pure(a, self.epsilon), self.zcdp_cost() * a)
 
 
-# Events of events
+# Compound events
 
 
 @dataclass(frozen=True)
@@ -481,7 +480,7 @@ class Repeated(Event):
     def __post_init__(self) -> None:
         if not isinstance(self.event, Event):
             raise TypeError(f"event must be an event, got {self.event!r}")
-        # A Python integer: products of NumPy's small ones wrap around.
+        # A Python integer: products of NumPy's small integers wrap around.
         object.__setattr__(self, "count", check_int("count", self.count, low=1))
 
     @property
@@ -520,7 +519,7 @@ class Repeated(Event):
 
 @dataclass(frozen=True)
 class Sampled(Event):
-    """Everything that was asked of one subsampled batch: composed first, amplified once.
+    """All releases on one subsampled batch: composed first, then amplified once.
 
     Amplifying each access to a shared batch on its own is wrong (errata 002-4); fresh
     batches are separate ``Sampled`` events.
@@ -529,15 +528,15 @@ class Sampled(Event):
     ----------
     sampling : Full, WithoutReplacement, WithReplacement or Poisson
     events : sequence of Event
-        At least one; kept as a tuple. Their sensitivities are those of one record of the batch,
-        also where it may be drawn several times. No batch within a batch.
+        At least one, none of them sampled; kept as a tuple. Sensitivities refer to one entry of
+        the batch, even where a record may be drawn several times.
     n : int, optional
         Number of records; needed for a batch of fixed size, which is at most n.
 
     Raises
     ------
     IncompatibleAccounting
-        If a batch drawn with replacement holds other events than Gaussian noise alone or pure
+        If the events on a batch drawn with replacement are neither Gaussian noise alone nor pure
         releases alone.
 
     Examples
@@ -553,7 +552,7 @@ class Sampled(Event):
     n: int | None = None
 
     def __post_init__(self) -> None:
-        if type(self.sampling) not in get_args(Sampling):  # a subclass may draw other batches
+        if type(self.sampling) not in get_args(Sampling):  # a subclass may draw differently
             raise TypeError(f"sampling must be a sampling scheme, got {self.sampling!r}")
         events = check_events(self.events, Sampled)
         object.__setattr__(self, "events", events)
@@ -617,7 +616,7 @@ class Sampled(Event):
         return float(amplify(pure, self.fraction))
 
     def zcdp_cost(self) -> float:
-        """Return rho; a batch with Gaussian noise has none (its curve bends upwards)."""
+        """Return rho, infinite for a batch with Gaussian noise (its Renyi curve bends upwards)."""
         if self.fraction == 1.0:
             return math.fsum(event.zcdp_cost() for event in self.events)
         return super().zcdp_cost()
@@ -636,11 +635,11 @@ class Sampled(Event):
             mu = gaussian_mu(self.events)
             if mu:
                 return np.asarray(rdp_with_replacement(orders, n, m, 1.0 / mu))
-            return super().rdp_cost(orders)  # of a pure loss, or infinite
+            return super().rdp_cost(orders)  # from the pure loss, or infinite
         cost = np.full(np.shape(orders), math.inf)
         if math.isfinite(pure):
             cost = np.asarray(rdp_pure_without_replacement(orders, n, m, pure))
-        # For one small pure release on a small batch the first curve is the smaller one.
+        # For a single small pure release on a small batch the first curve is the smaller.
         several = len(self.events) > 1 or isinstance(self.events[0], Repeated)
         if several or pure > 2.0 or self.fraction > 0.5:
             general = rdp_without_replacement(orders, n, m, self._batch_rdp, pure)
@@ -658,7 +657,7 @@ class Sampled(Event):
         cost = np.asarray(rdp_poisson(orders, rate, self._batch_rdp, exact_pair=exact))
         if exact:
             return cost
-        # Randomized response dominates a pure release, and spares it the lemma's factor 3.
+        # A pure release is dominated by randomized response, which avoids the lemma's factor 3.
         if any(not each.exact_pair and math.isinf(each.pure_cost()) for each in self.events):
             return cost
         pairs = [each if each.exact_pair else Pure(each.pure_cost()) for each in self.events]
@@ -672,7 +671,7 @@ class Sampled(Event):
 
 
 def innermost(event: Event) -> Event:
-    """Return the event that is repeated, or the event itself.
+    """Return the innermost repeated event, or the event itself if it is not repeated.
 
     Examples
     --------
@@ -685,7 +684,7 @@ def innermost(event: Event) -> Event:
 
 
 def gaussian_mu(events: Iterable[Event]) -> float | None:
-    """Return the mu of the one Gaussian that Gaussian events compose to, None if others are there.
+    """Return the mu of the composition of Gaussian events, None if any event is not Gaussian.
 
     Examples
     --------
@@ -696,7 +695,7 @@ def gaussian_mu(events: Iterable[Event]) -> float | None:
     """
     squares = []
     for event, count in map(unrolled, events):
-        if type(event) is not Gaussian:  # a class that extends it may cost more
+        if type(event) is not Gaussian:  # a subclass may cost more
             return None
         squares.append(count * event.mu**2)
     return math.sqrt(math.fsum(squares))
@@ -705,26 +704,26 @@ def gaussian_mu(events: Iterable[Event]) -> float | None:
 # Releases dominated by Gaussian mixtures
 
 
-# Terms of a composition; of more the accountants take the Renyi curve.
+# Largest number of terms of a composition; beyond it accountants use the Renyi curve.
 _MOST_TERMS = 4096
-# Weights that are 1 together but for this are a law, up to rounding.
+# Weights whose sum is 1 up to this are a rounded probability law.
 _LAW = 1e-12
 
 
 @dataclass(frozen=True)
 class GaussianBound(Event):
-    r"""A release that a weighted sum of Gaussian ones bounds.
+    r"""A release whose divergence is bounded by a weighted sum of Gaussian divergences.
 
-    For neighbours with laws P, Q of the release, either way round, and every real
+    Let P, Q be the laws of the release on two neighbours, in either order. For every real
     :math:`\epsilon`, the hockey-stick divergence satisfies
 
     .. math:: H_\epsilon(P, Q) \le \sum_j w_j H_{\epsilon - \kappa}(N(S_j, \sigma^2),
               N(0, \sigma^2)).
 
-    Two kinds of release are bounded so. The first is Gaussian noise on an answer whose sensitivity
+    Two kinds of release satisfy this. The first is Gaussian noise on an answer whose sensitivity
     is :math:`S_j` with probability :math:`w_j`, where the mechanism tosses the coin: the divergence
     is jointly convex, and :math:`\kappa = 0`. The second has a privacy loss of at most
-    :math:`\kappa` plus the largest of some Gaussian losses: each of these has :math:`w_j = 1`.
+    :math:`\kappa` plus the largest of some Gaussian losses, each of which has :math:`w_j = 1`.
 
     Parameters
     ----------
@@ -733,8 +732,8 @@ class GaussianBound(Event):
     sensitivities : sequence of float
         :math:`S_j` in [0, inf), L2, in the units of ``std``; kept as a tuple.
     weights : sequence of float
-        :math:`w_j > 0`, together at least 1. Those that add up to 1 but for 1e-12 are the
-        rounded probabilities of a law, and are divided by their sum.
+        :math:`w_j > 0`, with a sum of at least 1. If the sum is 1 up to 1e-12, they are rounded
+        probabilities, and are divided by their sum.
     offset : float
         :math:`\kappa \ge 0`, in nats.
 
@@ -745,9 +744,9 @@ class GaussianBound(Event):
 
     Notes
     -----
-    The right side is the divergence of two measures, :math:`w_j N(S_j, \sigma^2)` and
-    :math:`w_j e^{-\kappa} N(0, \sigma^2)` side by side over all j, from which what is needed
-    follows as it does for a dominating pair of laws:
+    The right side is the divergence of two measures on disjoint copies of the line, one for each j:
+    :math:`w_j N(S_j, \sigma^2)` and :math:`w_j e^{-\kappa} N(0, \sigma^2)`. The costs follow from
+    it as for a dominating pair of laws:
 
     *Renyi.* :math:`r^\alpha = \alpha (\alpha-1) \int_0^\infty t^{\alpha-2} (r - t)_+ dt` for
     r = P/Q gives :math:`E_Q r^\alpha` as an integral of :math:`H_{\ln t}`, hence
@@ -760,7 +759,7 @@ class GaussianBound(Event):
     H_{\epsilon - l(x)}(P'_x, Q'_x)`, which the measures of the second release bound. Then fix a
     point of these measures, and bound the integral over x by the measures of the first release in
     the same way. So the measures multiply: the weights multiply, and the squares of
-    :math:`S_j/\sigma` and the :math:`\kappa` add.
+    :math:`S_j/\sigma` and the offsets :math:`\kappa` add.
 
     References
     ----------
@@ -824,7 +823,7 @@ class GaussianBound(Event):
         return np.array(self.sensitivities) / self.std
 
     def zcdp_cost(self) -> float:
-        """Return rho; a bound with an offset, or of weights above 1, has none."""
+        """Return rho, infinite if there is an offset or the weights sum to more than 1."""
         if self.offset or not self._is_law:
             return math.inf
         return 0.5 * float(self.mus.max()) ** 2
@@ -847,10 +846,10 @@ class GaussianBound(Event):
 def counted_gaussian_terms(
     events: Iterable[tuple[Event, int]],
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], float] | None:
-    """Return (mus, weights, offset) of what counted Gaussian events and bounds compose to."""
+    """Return (mus, weights, offset) of composed counted Gaussian events and bounds, or None."""
     squares, weights, offset = np.zeros(1), np.ones(1), 0.0
     for event, count in events:
-        if type(event) is Gaussian:  # a class that extends it may cost more
+        if type(event) is Gaussian:  # a subclass may cost more
             squares = squares + count * event.mu**2
         elif type(event) is not GaussianBound:
             return None

@@ -1,55 +1,55 @@
-r"""The last iterate alone: what noisy gradient steps cost if nothing else is released.
+r"""The cost of noisy gradient steps when only the last iterate is released.
 
 **Setting.** Two neighbours run :math:`X_{k} = \phi_k(X_{k-1}) + Z_k` and
 :math:`X'_{k} = \phi'_k(X'_{k-1}) + Z'_k` from one public start, with noise N(0, s^2) in every
-coordinate. All steps are Lipschitz with the constant c, and :math:`\|\phi_k - \phi'_k\| \le
-\delta_k` everywhere. A gradient step of length :math:`\eta` on a function whose curvature is in
-[m, M] has c = max(|1 - eta m|, |1 - eta M|). Full batches have :math:`\delta_k = \Delta` at every
-step, batches in a public cyclic order at the steps of the record's batch, and 0 elsewhere. The
-ratio is :math:`\Delta / s`, in which the step size cancels: sensitivity over noise of one gradient.
+coordinate. All steps are Lipschitz with constant c, and :math:`\|\phi_k - \phi'_k\| \le \delta_k`
+everywhere. A gradient step of length :math:`\eta` on a function with curvature in [m, M] has
+c = max(|1 - eta m|, |1 - eta M|). Full batches have :math:`\delta_k = \Delta` at every step. In a
+public cyclic order of batches this holds at the steps of the record's batch, with 0 elsewhere. The
+ratio :math:`\Delta / s`, in which the step size cancels, is sensitivity over noise of one gradient.
 
-**Lemma.** Let :math:`u_k \ge 0` be numbers for which :math:`z_k = c z_{k-1} + \delta_k - u_k`,
+**Lemma.** Let :math:`u_k \ge 0` be such that the :math:`z_k = c z_{k-1} + \delta_k - u_k`, from
 :math:`z_0 = 0`, are never negative and :math:`z_T = 0`. Then the last iterate is mu-GDP, with
 :math:`\mu^2 = \sum_k u_k^2 / s^2`.
 
-*Proof.* Move a third process from the second run to the first: :math:`\tilde X_0 = X_0` and, with
+*Proof.* A third process moves from the second run to the first: :math:`\tilde X_0 = X_0` and, with
 the noise of X,
 
 .. math:: \tilde X_k = \phi'_k(\tilde X_{k-1}) + \lambda_k (\phi_k(X_{k-1}) -
           \phi'_k(\tilde X_{k-1})) + Z_k, \qquad \lambda_k = u_k / (c z_{k-1} + \delta_k).
 
 By induction :math:`\|X_k - \tilde X_k\| \le z_k`: the difference in brackets is at most :math:`c
-z_{k-1} + \delta_k` in norm, and :math:`1 - \lambda_k` of it is left. So :math:`\tilde X_T = X_T`.
-Given :math:`\tilde X_{k-1} = x`, the step to :math:`\tilde X_k` is N(phi'(x), s^2) with its mean
-moved by a random vector of norm :math:`u_k` at most, which is independent of the noise; that of X'
-at x is N(phi'(x), s^2). By joint convexity the two are
-:math:`(u_k/s)`-GDP for every x. Gaussian guarantees compose to the root of the sum of squares, and
-to forget all but the last iterate costs nothing. QED (Where :math:`c z_{k-1} + \delta_k = 0` both
-are the same point, and :math:`\lambda_k = 0`.)
+z_{k-1} + \delta_k` in norm, and a part :math:`1 - \lambda_k` of it remains. So :math:`\tilde X_T =
+X_T`. Given :math:`\tilde X_{k-1} = x`, the step to :math:`\tilde X_k` is N(phi'(x), s^2) with its
+mean moved by a random vector of norm at most :math:`u_k`, independent of the noise; that of X' at x
+is N(phi'(x), s^2). By joint convexity the two are :math:`(u_k/s)`-GDP for every x. Gaussian
+guarantees compose to the root of the sum of squares, and discarding all but the last iterate is
+post-processing. QED (Where :math:`c z_{k-1} + \delta_k = 0` both are the same point, and
+:math:`\lambda_k = 0`.)
 
-**Full batches.** :math:`z_T = 0` says :math:`\sum_k c^{T-k} u_k = \Delta \sum_k c^{T-k}`, and the
+**Full batches.** :math:`z_T = 0` means :math:`\sum_k c^{T-k} u_k = \Delta \sum_k c^{T-k}`, and the
 least sum of squares has :math:`u_k` proportional to :math:`c^{T-k}`:
 
 .. math:: \mu^2 = \frac{\Delta^2}{s^2} \frac{(\sum_j c^j)^2}{\sum_j c^{2j}}
           = \frac{\Delta^2}{s^2} \frac{1 - c^T}{1 + c^T} \frac{1 + c}{1 - c}.
 
-:math:`u_k` grows, so z stays above 0 while it is below :math:`\Delta`; once it is above, a
-negative z would stay negative and not end at 0. No smaller mu holds: for :math:`\phi = c x` and
+:math:`u_k` increases, so z stays at least 0 while :math:`u_k \le \Delta`; after that a negative z
+would stay negative and could not end at 0. No smaller mu is valid: for :math:`\phi = c x` and
 :math:`\phi' = c x + \Delta`, the last iterates are Gaussians with exactly this mu.
 
 **Cyclic batches**, l of them and E passes. Take :math:`u_k = \Delta` at the record's last batch, so
-that all after it are equal steps from equal points, and share the E - 1 earlier moves among the
+that all later steps are equal steps from equal points, and share the E - 1 earlier moves among the
 (E - 1) l steps from its first batch to just before its last, in proportion to powers of c again.
-The last of these moves has shrunk by :math:`c^{l-1}` at the end of them, so that
+At the end of these steps the last of the moves has shrunk by :math:`c^{l-1}`, so that
 
 .. math:: \mu^2 = \frac{\Delta^2}{s^2} \left(1 + c^{2l-2} \frac{1 - c^2}{(1 - c^l)^2}
           \frac{1 - c^{l(E-1)}}{1 + c^{l(E-1)}} \right),
 
-wherever in the pass its batch is. No z is negative: between two moves :math:`z_k c^{-k}` falls, and
-at the end of the m-th pass it is, with :math:`x = c^{-lm}`, of the form :math:`(x - 1)(A -
+wherever its batch is in the pass. No z is negative: between two moves :math:`z_k c^{-k}` falls, and
+at the end of the m-th pass it has, with :math:`x = c^{-lm}`, the form :math:`(x - 1)(A -
 B (x + 1))`, B > 0: a concave function of x that is 0 at the start and at the end.
 
-Nothing but the last iterate may be seen: no earlier iterate, and no decision that depends on one.
+Only the last iterate may be released: no earlier iterate, and no decision that depends on one.
 
 References
 ----------
@@ -82,13 +82,13 @@ def last_iterate_gdp(steps: int, ratio: float, contraction: float) -> float:
     -------
     float
         :math:`\mu = ratio \sqrt{(1 - c^T)/(1 + c^T) \, (1 + c)/(1 - c)}`, of Gaussian differential
-        privacy; ``ratio sqrt(T)`` for c = 1. The release costs what
-        ``events.Gaussian(std=1.0, sensitivity=mu)`` costs.
+        privacy; ``ratio sqrt(T)`` for c = 1. The release costs as much as
+        ``events.Gaussian(std=1.0, sensitivity=mu)``.
 
     Notes
     -----
-    Proof and conditions: :mod:`dpanalysis.privacy.accounting.last_iterate`. It is the exact cost
-    where the losses are quadratics (Bok, Su, Altschuler 2024).
+    Proof and conditions: :mod:`dpanalysis.privacy.accounting.last_iterate`. The cost is exact
+    for quadratic losses (Bok, Su, Altschuler 2024).
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Dominating pairs of distributions, by their privacy profile: delta at each epsilon.
+"""Dominating pairs of distributions and their privacy profiles: delta at each epsilon.
 
 References
 ----------
@@ -28,31 +28,31 @@ _MOST_ATOMS = 32
 
 
 def cell_masses(below: Array, above: Array) -> Array:
-    """Return the probabilities between neighbours of a grid, from those below and above each."""
-    # Each from the tail that is smaller, so that small probabilities keep their digits.
+    """Return the probabilities between adjacent grid points, from those below and above each."""
+    # Each is computed from the smaller tail, so that small probabilities keep their digits.
     return np.where(below[1:] < 0.5, np.diff(below), -np.diff(above))
 
 
 @dataclass(frozen=True)
 class Pair:
-    """A dominating pair (P, Q): independent parts, then subsampled together."""
+    """A dominating pair (P, Q): a product of independent parts, subsampled together."""
 
     mu: float = 0.0  # shift over the standard deviation of the Gaussian part
-    laplace: float = 0.0  # loss of one Laplace release, not beside a Gaussian part
+    laplace: float = 0.0  # loss of one Laplace release; 0 if there is a Gaussian part
     # Losses of randomized responses, which dominate any pure release, and their counts.
     responses: tuple[tuple[float, int], ...] = ()
     fraction: float = 1.0  # probability that a record is in the batch
-    poisson: bool = False  # then P mixed against Q ("remove") and Q against P mixed ("add") differ
+    poisson: bool = False  # if so, "remove" (P mixed, against Q) and "add" (the reverse) differ
 
     @property
-    def whole(self) -> Pair:
-        """A pair that is as good a bound where noise is so small that a grid's rounding counts."""
+    def fallback(self) -> Pair:
+        """A dominating pair for noise so small that rounding on a grid outweighs amplification."""
         return self
 
     def base(self, loss: Array) -> Array:
         """Return the hockey-stick divergence on the batch at any real losses.
 
-        That of a product is the mean over the loss of one part of the other's, shifted.
+        For a product it is the mean, over the loss of one part, of the other's shifted profile.
         """
         return sum((p * self._core(loss - shift) for shift, p in self.atoms), np.zeros(()))
 
@@ -76,7 +76,7 @@ class Pair:
         return atoms
 
     def _core(self, loss: Array) -> Array:
-        """Return the divergence of the Gaussian or Laplace part, or of nothing, (1 - e^loss)_+."""
+        """Return the divergence of the Gaussian or Laplace part; without either, (1 - e^loss)_+."""
         if self.mu:
             return np.asarray(gaussian_divergence(self.mu, loss))
         outside = -np.expm1(np.minimum(loss, 0.0))
@@ -106,15 +106,15 @@ class Pair:
     def replace(self, loss: Array) -> Array:
         """Return the profile of sampling without replacement, the same in both directions.
 
-        It is that of "remove" at losses >= 0 (Balle, Barthe, Gaboardi, Theorem 9); below,
-        H(P, Q) at -loss and H(Q, P) at loss determine each other.
+        At losses >= 0 it is that of "remove" (Balle, Barthe, Gaboardi, Theorem 9); below 0 it
+        follows, since H(P, Q) at -loss and H(Q, P) at loss determine each other.
         """
         forward = self.remove(np.abs(loss))
         below = np.minimum(loss, 0.0)
         return np.where(loss >= 0.0, forward, -np.expm1(below) + np.exp(below) * forward)
 
     def reach(self, tail: float) -> tuple[float, float]:
-        """Return the smallest and largest loss of "remove", but for a probability ``tail``."""
+        """Return the smallest and largest loss of "remove", up to a probability ``tail``."""
         top = self.laplace + max(shift for shift, _ in self.atoms)
         if self.mu:
             top += self.mu * (0.5 * self.mu - float(special.ndtri(tail)))
@@ -137,7 +137,7 @@ class Pair:
 
 @dataclass(frozen=True)
 class Draws(Pair):
-    """Gaussian noise on m of n records drawn with replacement: k copies shift k times as far."""
+    """Gaussian noise on m of n records drawn with replacement: k copies have k times the shift."""
 
     n: int = 1
     m: int = 1
@@ -162,14 +162,14 @@ def connect_dots(width: float, profile: Array) -> tuple[Array, float]:
 
     The profile :math:`\delta_i` of a pair at losses :math:`i w` is convex in :math:`e^{i w}`. The
     straight lines between its dots lie above it, and are the profile of a distribution on these
-    losses: where the slope changes by s from one line to the next, there is the mass :math:`s\,e^{i
-    w}`. Before the first dot the line goes to 1 at :math:`e^\epsilon = 0`. (Doroshenko, Ghazi,
-    Kamath, Kumar, Manurangsi, *Connect the dots: tighter discrete approximations of privacy loss
+    losses: a change of slope by s from one line to the next is the mass :math:`s\,e^{i w}` there.
+    Before the first dot the line goes to 1 at :math:`e^\epsilon = 0`. (Doroshenko, Ghazi, Kamath,
+    Kumar, Manurangsi, *Connect the dots: tighter discrete approximations of privacy loss
     distributions*, PoPETs 2022, Algorithm 1.)
 
-    *Floating point.* The dots are raised where rounding keeps them from falling, and a mass that
-    rounding makes negative becomes 0: neither lowers the profile anywhere. Masses are differences
-    of falls, of which sums telescope: e^w and e^w - 1, rounded apart, would lose some 1e-16/w.
+    *Floating point.* Dots that rounding keeps from falling are raised, and a mass that rounding
+    makes negative becomes 0: neither lowers the profile anywhere. Masses are differences of falls,
+    whose sums telescope. If e^w and e^w - 1 were rounded separately, about 1e-16/w would be lost.
     """
     deltas = np.maximum.accumulate(np.clip(profile, 0.0, 1.0)[::-1])[::-1]
     falls = np.diff(deltas)
@@ -181,9 +181,9 @@ def connect_dots(width: float, profile: Array) -> tuple[Array, float]:
 
 
 def product(parts: Iterable[tuple[Pair | None, int]]) -> Pair | None:
-    """Return the pair of independent releases, each so many times; None if one has no pair."""
-    # One Laplace release keeps its own profile; of several, and beside Gaussian noise, each is
-    # dominated by randomized response. Pairs of batches have no product in closed form.
+    """Return the pair of independent releases with counts; None if one has no pair."""
+    # A single Laplace release keeps its own profile. Several, or one combined with Gaussian noise,
+    # are each replaced by the dominating randomized response. Subsampled pairs have no closed form.
     mu_squared = 0.0
     laplaces: list[tuple[float, int]] = []
     responses: list[tuple[float, int]] = []

@@ -1,10 +1,10 @@
-"""Privacy loss distributions: composition without the loss of a moment bound.
+"""Privacy loss distributions: composition without the slack of a moment bound.
 
-Every event here is dominated by a pair of distributions with a closed privacy profile
-(its delta at each epsilon): Gaussian, Laplace, randomized response (which dominates any
-pure release), and products of these. Subsampling changes the profile in closed form.
-Profiles become distributions on a grid, rounded up (:func:`connect_dots`), and epsilon is read
-off the composition, which is one product of Fourier transforms.
+Every event here is dominated by a pair of distributions whose privacy profile (delta at each
+epsilon) has a closed form: Gaussian, Laplace, randomized response (which dominates any pure
+release), and products of these. Subsampling changes the profile in closed form. Profiles are
+discretized to distributions on a grid, rounded up (:func:`connect_dots`), and epsilon is read
+off their composition, a product of Fourier transforms.
 
 References
 ----------
@@ -26,7 +26,7 @@ from ...errors import IncompatibleAccounting
 from .events import Event
 from .pairs import Array, Pair
 
-# Distinct pairs above which parameters are rounded up to a geometric grid.
+# Number of distinct pairs above which parameters are rounded up to a geometric grid.
 _MOST_PAIRS = 4000
 
 
@@ -66,24 +66,24 @@ def coarser(pairs: dict[Pair, int], step: float) -> dict[Pair, int]:
     return merged
 
 
-# Most cells of the grid that holds the composed distribution. Rare large losses want more than any
-# memory holds, and gain little from them: for those, finer grids are tried as long as they pay.
+# Largest grid for the composed distribution. Rare large losses would need more cells than memory
+# holds, and gain little: for those, finer grids are tried while the gain is above _MIN_GAIN.
 _MOST_CELLS = 2**20
 _CELLS = (2**14, 2**16, 2**18)
-_PAYS = 2e-4
-# Cells at which epsilon is looked for at once.
+_MIN_GAIN = 2e-4
+# Number of cells searched for epsilon at once.
 _BLOCK = 2**16
-# Losses that need wider cells are so large that their sum says as much.
+# Losses that need wider cells are so large that their plain sum is as good a bound.
 _WIDEST_CELL = 100.0
-# Where losses are so large, the rounding of an epoch's grid may cost more than batches save.
+# For an epsilon above this, rounding on an epoch's grid may cost more than partitioning gains.
 _LARGE = 5.0
-# Each composed step may change a tail probability by this much through rounding, and the mass at
-# infinity grows by it. Against the exact Gaussian 2e-18 was seen.
+# Rounding may change a tail probability by this much in each composed step, which is added to the
+# mass at infinity. The error observed against the exact Gaussian is 2e-18.
 _ROUNDING = 1e-16
 
 
 def has_profiles(events: Iterable[Event]) -> bool:
-    """Return whether every event has a closed profile."""
+    """Return whether every event has a profile in closed form."""
     return all(event.pair() is not None for event in events)
 
 
@@ -93,11 +93,11 @@ def pld_epsilon(groups: Mapping[Event, int], delta: float) -> float:
     if not pairs:
         return 0.0
     found = _pairs_epsilon(pairs, delta)
-    whole: dict[Pair, int] = {}
+    fallbacks: dict[Pair, int] = {}
     for pair, count in pairs.items():
-        whole[pair.whole] = whole.get(pair.whole, 0) + count
-    if found > _LARGE and whole != pairs:
-        found = min(found, _pairs_epsilon(whole, delta))
+        fallbacks[pair.fallback] = fallbacks.get(pair.fallback, 0) + count
+    if found > _LARGE and fallbacks != pairs:
+        found = min(found, _pairs_epsilon(fallbacks, delta))
     return found
 
 
@@ -112,9 +112,9 @@ def _pairs_epsilon(pairs: Mapping[Pair, int], delta: float) -> float:
         if width > _WIDEST_CELL:
             continue
         before, best = best, min(best, _epsilon_on_grid(pairs, width, tail, delta))
-        # Every grid gives a valid bound. The finest is not always the least: the Fourier transform
-        # rounds in each of its cells.
-        if before - best <= _PAYS * best < math.inf:
+        # Every grid gives a valid bound. The finest grid need not give the smallest: the Fourier
+        # transform rounds in each cell.
+        if before - best <= _MIN_GAIN * best < math.inf:
             break
     return best
 
@@ -132,8 +132,8 @@ def lower_epsilon(
     cells: NDArray[np.int64], mass: Array, width: float, delta: float, count: int, rounding: float
 ) -> float:
     """Return a lower bound on the epsilon of ``count`` losses, each ``width`` times a cell."""
-    # A cell has its mass under P; what is missing to 1 is left out. The composed law of the losses,
-    # of which ``rounding`` is in the wrong place, is read off at a larger delta.
+    # ``mass`` holds the P-mass of each cell; a remainder to 1 is left out. A mass of at most
+    # ``rounding`` of the composed law is misplaced, hence epsilon is evaluated at a larger delta.
     from scipy import fft
 
     first = int(cells.min())
@@ -141,19 +141,19 @@ def lower_epsilon(
     cut = 1e-6 * delta
     low, high = _window([(first, p / p.sum(), 0.0, count)], cut)
     size = fft.next_fast_len(max(high - low + 1, p.size), real=True)
-    composed, off = without_noise(fft.irfft(_power(fft.rfft(p, size), count), size), count)
-    # Sums from below the window wrap around to large ones: their mass is taken off.
+    composed, off = drop_rounding_noise(fft.irfft(_power(fft.rfft(p, size), count), size), count)
+    # Sums below the window wrap around to large ones: ``cut`` accounts for their mass.
     composed = np.roll(composed, (first * count - low) % size)
     spare = delta + cut + rounding + off
     return _epsilon_at(spare, width, low, composed, 0.0) if spare < 1.0 else 0.0
 
 
-def without_noise(mass: Array, count: int) -> tuple[Array, float]:
-    """Return masses of a law to the power ``count`` from a transform, and how far they are off.
+def drop_rounding_noise(mass: Array, count: int) -> tuple[Array, float]:
+    """Return a ``count``-fold convolution from an FFT without rounding noise, and its error.
 
-    A transform of N numbers has an error of norm below eps log2(N) times theirs, and so has each
-    factor of a power. It fills all cells alike: where there is no mass, there is rounding. Cells of
-    hardly more than that are left out; k others are off by at most sqrt(k) times the norm in sum.
+    The error of a transform of N numbers has a norm below eps log2(N) times theirs, and so has each
+    factor of a power. It spreads over all cells alike, also those without mass. Cells hardly above
+    that level are set to 0; the errors of the k others sum to at most sqrt(k) times the norm.
     """
     norm = 2.0 * 2.0**-52 * (math.log2(mass.size) + count) * float(np.linalg.norm(mass))
     kept = mass > norm / math.sqrt(mass.size)
@@ -166,9 +166,9 @@ def _epsilon_at(
     """Return the epsilon >= 0 at which the hockey-stick divergence of a loss falls to ``delta``.
 
     The losses are ``width`` times first, first + 1 and so on. The divergence at epsilon is the mean
-    of (1 - e^(epsilon - loss))_+. Between two of them it is A - e^epsilon B, with the mass A and
-    the mean B of e^-loss of all losses above. It is looked at from the largest loss down, and no
-    further than it has to be.
+    of (1 - e^(epsilon - loss))_+. Between two losses it is A - e^epsilon B, where A is the mass and
+    B the mean of e^-loss, both over all losses above. The search goes from the largest loss down,
+    and no further than necessary.
     """
     if infinite > delta:
         return math.inf
@@ -185,7 +185,7 @@ def _epsilon_at(
     if top <= 0.0:
         return 0.0
     # Epsilon is at most this loss. Far below it the divergence is certainly larger than delta, so
-    # that e^(top - loss) need not be known where it would overflow.
+    # that e^(top - loss) is not needed where it would overflow.
     bottom = math.ceil(max(0.0, top - 700.0) / width) - first
     mass = tilted = 0.0
     best = top
@@ -214,16 +214,16 @@ def _from_above(size: int) -> Iterator[tuple[int, int]]:
 
 
 def _sums(numbers: Array, above: float) -> Array:
-    """Return each number plus all that follow it, and what is above them."""
+    """Return each number plus all numbers after it, plus ``above``."""
     reverse = numbers[::-1].copy()
     reverse[0] += above
     return np.cumsum(reverse)[::-1]
 
 
 def _cell_width(pairs: Mapping[Pair, int], tail: float) -> tuple[float, float]:
-    """Return a cell width that costs about 1e-4 of the composed epsilon or less, and the range."""
-    # Connecting the dots adds at most width**2/4 to the variance of each step; where steps are few,
-    # the rounding of the loss itself counts instead. The range is what the cells must hold.
+    """Return a cell width that costs at most about 1e-4 of the composed epsilon, and the range."""
+    # Connecting the dots adds at most width**2/4 to the variance of each step; with few steps the
+    # rounding of the loss itself matters instead. The cells must cover the range.
     total = sum(pairs.values())
     variance = math.fsum(count * _variance(pair) for pair, count in pairs.items())
     span = max(high - low for low, high in (pair.reach(tail) for pair in pairs))
@@ -274,7 +274,7 @@ def _compose(
 
 
 def _power(numbers: Any, count: int) -> Any:
-    """Return complex numbers to a power; what vanishes in floating point is not computed."""
+    """Return complex numbers to a power; powers that underflow are set to 0, not computed."""
     powers = np.zeros_like(numbers)
     squares = numbers.view(np.float64) ** 2
     some = squares[::2] + squares[1::2] > math.exp(-1400.0 / count)
@@ -294,7 +294,7 @@ def _window(parts: list[tuple[int, Array, float, int]], cut: float) -> tuple[int
         p = p if held.size == p.size else p[held]
         variance += count * float(p @ (cell - float(p @ cell)) ** 2)
         known.append((cell, np.log(p), count))
-    # Many small losses fall off as normal numbers do, a few rare large ones at their own size.
+    # Tails are nearly normal for many small losses; rare large losses set their own scale.
     size = max(p.size for _, p, _, _ in parts)
     rates = np.geomspace(0.03, 48.0, 14) / math.sqrt(variance)
     rates = np.sort(np.concatenate([rates, np.geomspace(4.0, 256.0, 7) / size]))
@@ -305,8 +305,8 @@ def _window(parts: list[tuple[int, Array, float, int]], cut: float) -> tuple[int
         return (math.fsum(moments) - math.log(cut)) / rate
 
     def nearest(sign: float) -> int:
-        # The bound falls and then rises with the rate, for the log moment is convex in it. That of
-        # a normal law is least at the first rate tried.
+        # The bound first falls and then rises with the rate, as the log moment is convex in it. For
+        # a normal law it is least at the first rate tried.
         usual = math.sqrt(-2.0 * math.log(cut) / variance)
         k = min(int(np.searchsorted(rates, usual)), rates.size - 1)
         best = end(sign, k)

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from ..._validation import as_scalar, check_int, check_number, check_reals
 
-# Bounds the relative error of an expression of a few functions.
+# Bound on the relative error of an expression with a few function calls.
 _ROUNDING = 2e-15
 
 
@@ -28,7 +28,7 @@ def _positive(name: str, value: ArrayLike, allow_zero: bool = False) -> Any:
 
 
 def amplify(epsilon: ArrayLike, fraction: float) -> Any:
-    r"""Return the pure loss of an epsilon-private query on a random part of the data.
+    r"""Return the pure loss of an epsilon-private query on a random subsample of the data.
 
     .. math:: \ln(1 + q (e^\epsilon - 1))
 
@@ -40,18 +40,18 @@ def amplify(epsilon: ArrayLike, fraction: float) -> Any:
     q = check_number("fraction", fraction, low=0.0, high=1.0, low_open=True)
     if q == 1.0:
         return as_scalar(base + 0.0)
-    # q e^base by halves: the power alone may overflow where the product does not.
+    # q e^base is computed by halves: the power alone may overflow where the product does not.
     with np.errstate(over="ignore"):
         half = np.exp(0.5 * base)
         added = np.where(base <= 1.0, q * np.expm1(np.minimum(base, 1.0)), (q * half) * half - q)
     large = base * (1.0 + _ROUNDING) + math.log(q)
     value = np.where(added < 1e290, np.log1p(np.minimum(added, 1e290)), large)
-    # Among subnormal numbers rounding is absolute; of larger ones this changes no bit.
+    # 1e-323 covers the absolute rounding error of subnormal numbers; it changes no larger number.
     return as_scalar(np.minimum((1.0 + _ROUNDING) * value + 1e-323 * (base > 0.0), base))
 
 
 def deamplify(epsilon: ArrayLike, fraction: float) -> Any:
-    """Return the loss on the batch whose amplified loss is ``epsilon``: the inverse of amplify."""
+    """Return the loss on the batch whose amplified loss is ``epsilon``; inverts :func:`amplify`."""
     amplified = _positive("epsilon", epsilon, allow_zero=True)
     q = check_number("fraction", fraction, low=0.0, high=1.0, low_open=True)
     if q == 1.0:
@@ -75,7 +75,7 @@ def amplify_without_replacement(epsilon: ArrayLike, n: int, m: int) -> Any:
     epsilon : array_like
         Pure loss on the batch, in [0, inf].
     n, m : int
-        Numbers of records and of those drawn, 1 <= m <= n.
+        Numbers of records and of drawn records, 1 <= m <= n.
 
     Returns
     -------
@@ -91,7 +91,7 @@ def amplify_without_replacement(epsilon: ArrayLike, n: int, m: int) -> Any:
 
 
 def deamplify_without_replacement(epsilon: ArrayLike, n: int, m: int) -> Any:
-    """Return the loss that the batch may have so that ``epsilon`` remains.
+    """Return the pure loss on the batch that is amplified to ``epsilon``.
 
     The inverse of :func:`amplify_without_replacement`, with the same arguments.
 
@@ -106,7 +106,7 @@ def deamplify_without_replacement(epsilon: ArrayLike, n: int, m: int) -> Any:
 def amplify_poisson(epsilon: ArrayLike, rate: float) -> Any:
     """Return the pure loss of an epsilon-private query on a Poisson batch (add-or-remove-one).
 
-    ln(1 + rate (e^epsilon - 1)) for a ``rate`` in (0, 1], which is tight; otherwise as
+    ln(1 + rate (e^epsilon - 1)) for a ``rate`` in (0, 1], which is tight. ``epsilon`` is as in
     :func:`amplify_without_replacement`.
 
     Examples
@@ -129,7 +129,7 @@ def laplace_epsilon(sensitivity: ArrayLike, scale: ArrayLike, n: int, m: int | N
     n : int
         Number of records.
     m : int, optional
-        Batch size without replacement; None is the full batch, m = n.
+        Size of a batch drawn without replacement; None is the full batch, m = n.
 
     Returns
     -------

@@ -1,9 +1,9 @@
-r"""Renyi differential privacy: costs at a real order, amplification, and the tight conversion.
+r"""Renyi differential privacy: costs at real orders, amplification, and the tight conversion.
 
 Every cost is computed as ``ln(1 + x)/(order - 1)`` with x a sum of positive terms, so it keeps its
 relative accuracy when the loss or the sampling rate is tiny. Orders are real and above 1; infinity
 stands for pure privacy where that is finite. The cost of a subsampled release of known pure loss is
-the largest that any such release can have, so no smaller bound is true.
+the largest that any such release can have, so no smaller bound is valid.
 
 References
 ----------
@@ -71,7 +71,7 @@ def rdp_laplace(orders: ArrayLike, epsilon: ArrayLike) -> Any:
     .. math:: \frac{1}{\alpha-1} \ln\Big(\frac{\alpha}{2\alpha-1} e^{(\alpha-1)\epsilon}
               + \frac{\alpha-1}{2\alpha-1} e^{-\alpha\epsilon}\Big)
 
-    The arguments are those of :func:`rdp_gaussian`, but for ``epsilon`` in [0, inf], the L1
+    The arguments are those of :func:`rdp_gaussian`, except ``epsilon`` in [0, inf], the L1
     sensitivity over the scale.
 
     References
@@ -91,7 +91,7 @@ def rdp_laplace(orders: ArrayLike, epsilon: ArrayLike) -> Any:
 
 
 def _laplace_excess(a: Array, loss: Array) -> Array:
-    # The linear terms of both exponentials cancel; without them nothing is lost.
+    # The linear terms of both exponentials cancel; omitting them avoids cancellation.
     return (a * _expm1_minus((a - 1.0) * loss) + (a - 1.0) * _expm1_minus(-a * loss)) / (
         2.0 * a - 1.0
     )
@@ -128,7 +128,7 @@ def _two_exponentials(
 ) -> Any:
     """Return ln((1 - low) e^{(a-1) loss} + low e^{(a-1) loss - gap})/(a - 1).
 
-    ``excess`` is the same sum less 1, accurate for small losses.
+    ``excess`` computes the sum in the logarithm minus 1, accurately for small losses.
     """
     a, loss, low, gap = np.broadcast_arrays(a, loss, low, gap)
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
@@ -170,7 +170,7 @@ def _power_excess(x: Any, a: Any) -> Any:
 
 
 def _log_power_excess(u: Any, order: Any) -> Any:
-    """Return ln(s**order - 1 - order (s - 1)) at s = e**u, also where the power overflows."""
+    """Return ln(s**order - 1 - order (s - 1)) at s = e**u, even where the power overflows."""
     big = np.asarray(order * u > 30.0)
     value = np.empty(big.shape)
     u, order = np.broadcast_to(u, big.shape), np.broadcast_to(order, big.shape)
@@ -195,14 +195,14 @@ def rdp_to_epsilon(orders: ArrayLike, rdp: ArrayLike, delta: float) -> tuple[flo
     orders, rdp : array_like, shape (k,)
         Renyi orders in (1, inf], and costs at these orders, in [0, inf].
     delta : float
-        In [0, 1); with 0 only order infinity gives a finite epsilon.
+        In [0, 1); at 0 only order infinity gives a finite epsilon.
 
     Returns
     -------
     epsilon : float
         At least 0.
     order : float
-        The order that gave it.
+        The order at which it is attained.
 
     References
     ----------
@@ -228,13 +228,13 @@ def rdp_to_epsilon(orders: ArrayLike, rdp: ArrayLike, delta: float) -> tuple[flo
     return max(0.0, float(bound[best])), float(a[best])
 
 
-# Subsampled releases of which the pure loss alone is known
+# Subsampled releases of which only the pure loss is known
 
 
 def rdp_pure_poisson(orders: ArrayLike, rate: float, epsilon: float) -> Any:
     r"""Return the largest Renyi cost of an epsilon-private release on a Poisson batch.
 
-    The pair of randomized response, its first member mixed: with p = 1/(1 + e^epsilon),
+    It is that of randomized response with the first law mixed: with p = 1/(1 + e^epsilon),
 
     .. math:: \frac{1}{\alpha-1} \ln\big(p (1 + q (e^\epsilon - 1))^\alpha
               + (1 - p)(1 - q (1 - e^{-\epsilon}))^\alpha\big).
@@ -260,12 +260,12 @@ def rdp_pure_without_replacement(orders: ArrayLike, n: int, m: int, epsilon: flo
     r"""Return the largest Renyi cost of an epsilon-private release on m of n records.
 
     With x = ln(1 + (m/n)(e^epsilon - 1)), the amplified loss, the release is dominated by
-    randomized response at x that is made with probability (1 + e^x)/(1 + e^epsilon) only,
+    a randomized response at x that answers only with probability (1 + e^x)/(1 + e^epsilon)
     and is silent otherwise: its privacy profile is exactly the amplified one.
     Balle, Barthe, Gaboardi (2018), Theorem 9, gives delta(x(t)) <= (m/n) delta(t) for
-    every t; with randomized response's delta(t) = (e^epsilon - e^t)/(1 + e^epsilon) the
-    bound is (e^x - e^t')/(1 + e^epsilon), the profile above. Zhu, Dong, Wang (2022): a
-    profile above another implies a Renyi curve above it, and the bounds compose.
+    every t; with delta(t) = (e^epsilon - e^t)/(1 + e^epsilon) for randomized response the
+    bound is (e^x - e^t')/(1 + e^epsilon), t' = x(t): the profile above. By Zhu, Dong, Wang
+    (2022) a larger profile implies a larger Renyi curve, and the bounds compose.
     """
     a = _orders(orders)
     n = check_int("n", n, low=1)
@@ -289,19 +289,19 @@ def rdp_pure_without_replacement(orders: ArrayLike, n: int, m: int, epsilon: flo
 
 Curve: TypeAlias = Callable[[Array], ArrayLike]
 
-# Binomial sums longer than this are integrated instead.
+# Binomial sums longer than this are replaced by integrals.
 _LONGEST_SUM = 1024
-# Integrals over more units than this (order times mu squared) are not worth their time.
+# Integrals over more units than this (order times mu squared) take too long.
 _LONGEST_GRID = 1e6
 
 
 def _log_binomials(a: Array) -> Array:
-    """Return ln C(a, j), orders a in rows, j = 2..max a, -inf for j > a; usual tables are kept."""
-    return _kept_table(a.tobytes()) if a.size * a.max() < 2e5 else _table(a)
+    """Return ln C(a, j), orders a in rows, j = 2..max a, -inf for j > a; caches small tables."""
+    return _cached_table(a.tobytes()) if a.size * a.max() < 2e5 else _table(a)
 
 
 @lru_cache(maxsize=64)
-def _kept_table(key: bytes) -> Array:
+def _cached_table(key: bytes) -> Array:
     return _table(np.frombuffer(key, dtype=np.float64))
 
 
@@ -317,8 +317,7 @@ def _table(orders: Array) -> Array:
 
 def _binomial_cost(a: Array, log_odds: float, log_keep: float, log_terms: Array) -> Array:
     """Return ln(1 + keep**a sum_{j >= 2} C(a, j) odds**j t_j)/(a - 1) for integer orders a."""
-    # Orders are taken together from one power of 2 to the next: a table of all would be mostly
-    # zeros.
+    # Orders are grouped by powers of 2: one table for all of them would be mostly zeros.
     values, octaves = np.empty(a.size), np.frexp(a)[1]
     for octave in np.unique(octaves):
         some = octaves == octave
@@ -334,7 +333,7 @@ def _binomial_cost_of_similar(
     exponent = _log_binomials(a) + (log_terms + log_odds * j)
     top = np.clip(exponent.max(axis=1), -1e300, 1e300)
     exponent -= top[:, None]
-    # The largest term is 1 now: e**-100 changes no digit, and subnormal powers take ages.
+    # The largest term is now 1: e**-100 changes no digit, and subnormal powers are very slow.
     np.maximum(exponent, -100.0, out=exponent)
     with np.errstate(divide="ignore"):
         total = top + a * log_keep + np.log(np.exp(exponent, out=exponent).sum(axis=1))
@@ -350,7 +349,7 @@ def _log_expm1(x: Array) -> Array:
 def _between_integers(orders: Any, cost: Callable[[Array], Array], pure: float) -> Array:
     """Return costs at real orders from ``cost`` at the integers >= 2, and ``pure`` at infinity.
 
-    The logarithm of the moment, (order - 1) cost, is convex in the order and vanishes at
+    The log moment, (order - 1) times the cost, is convex in the order and vanishes at
     order 1. So the chord between bounds at the two neighbouring integers is a bound; it is
     never above the bound at the next integer, because costs increase with the order.
     """
@@ -371,7 +370,7 @@ def rdp_poisson_gaussian(orders: ArrayLike, rate: float, noise_multiplier: float
 
     Exact for the pair N(0, s**2) and (1-q) N(0, s**2) + q N(1, s**2), which dominates
     add-or-remove-one; the other direction is never larger. Where the noise is so small that
-    order/s**2 is above 1e6, orders off the binomial sum cost as if without sampling.
+    order/s**2 is above 1e6, orders without a binomial sum cost as if without sampling.
 
     Parameters
     ----------
@@ -389,11 +388,10 @@ def rdp_poisson_gaussian(orders: ArrayLike, rate: float, noise_multiplier: float
     Notes
     -----
     Integer orders up to 1024 use the binomial sum. For the others
-    :math:`E(1 - q + q e^{\mu x - \mu^2/2})^\alpha`, x standard normal, is summed on a
-    grid of step h. The integrand is analytic for \|Im x\| < pi s and bounded there by
-    its value on the real line times e^{d^2/2} at height d, so the trapezoidal rule has a
-    relative error of at most 2 e^{d^2/2}/(e^{2 pi d/h} - 1): below 1e-12 for
-    h = min(0.6, 0.45 s).
+    :math:`E(1 - q + q e^{\mu x - \mu^2/2})^\alpha`, x standard normal, is computed by the
+    trapezoidal rule with step h. The integrand is analytic for \|Im x\| < pi s and bounded
+    there by its value on the real line times e^{d^2/2} at height d, so the relative error is
+    at most 2 e^{d^2/2}/(e^{2 pi d/h} - 1): below 1e-12 for h = min(0.6, 0.45 s).
 
     References
     ----------
@@ -409,7 +407,7 @@ def rdp_poisson_gaussian(orders: ArrayLike, rate: float, noise_multiplier: float
     s = check_number("noise_multiplier", noise_multiplier, low=0.0, low_open=True, finite=False)
     if q == 0.0 or math.isinf(s):
         return as_scalar(np.zeros(a.shape))
-    if q == 1.0 or s < 1e-6:  # below that, the batch is as good as known
+    if q == 1.0 or s < 1e-6:  # below that, the release all but reveals the batch
         return rdp_gaussian(a, s)
     flat = np.ravel(a)
     values = np.full(flat.shape, np.inf)
@@ -420,7 +418,7 @@ def rdp_poisson_gaussian(orders: ArrayLike, rate: float, noise_multiplier: float
         log_terms = _log_expm1(j * (j - 1.0) * (0.5 / s**2))
         values[summed] = _binomial_cost(flat[summed], math.log(q) - log_keep, log_keep, log_terms)
     for i in np.flatnonzero(~summed & np.isfinite(flat)):
-        if flat[i] / s**2 > _LONGEST_GRID:  # sampling is convex, so it costs no more than without
+        if flat[i] / s**2 > _LONGEST_GRID:  # by convexity sampling never costs more
             values[i] = rdp_gaussian(flat[i], s)
         else:
             values[i] = _poisson_gaussian_integral(float(flat[i]), q, 1.0 / s)
@@ -429,14 +427,14 @@ def rdp_poisson_gaussian(orders: ArrayLike, rate: float, noise_multiplier: float
 
 def _poisson_gaussian_integral(a: float, q: float, mu: float) -> float:
     step = min(0.6, 0.45 / mu)
-    # The mass of the power lies about a mu; of its part of second order in q about 2 mu.
+    # The mass of the power lies near a mu; that of its second-order part in q near 2 mu.
     x = np.arange(-9.5, max(a, 2.0) * mu + 9.5 + step, step)
     loss = mu * x - 0.5 * mu**2
     weight = step / math.sqrt(2.0 * math.pi)
     exponent = a * np.logaddexp(math.log1p(-q), math.log(q) + loss) - 0.5 * x * x
     if exponent.max() > 3.0:
         return (float(special.logsumexp(exponent)) + math.log(weight)) / (a - 1.0)
-    # Where the power fits a float, 1 + a u, whose mean is 1, is left out without cancellation.
+    # Where the power does not overflow, 1 + a u, of mean 1, is left out without cancellation.
     log_normal = -0.5 * x * x
     near = exponent - log_normal < 300.0
     rest = _power_excess(np.log1p(q * np.expm1(loss[near])), a)
@@ -448,7 +446,7 @@ def _poisson_gaussian_integral(a: float, q: float, mu: float) -> float:
 
 
 def rdp_poisson(orders: ArrayLike, rate: float, base_rdp: Curve, exact_pair: bool = False) -> Any:
-    r"""Return the Renyi cost of any release on a Poisson batch, from its curve on the batch.
+    r"""Return the Renyi cost of any release on a Poisson batch, given its curve on the batch.
 
     .. math:: \frac{1}{\alpha-1} \ln\Big((1-q)^{\alpha-1}(\alpha q - q + 1)
               + \binom{\alpha}{2} q^2 (1-q)^{\alpha-2} e^{R(2)}
@@ -463,17 +461,17 @@ def rdp_poisson(orders: ArrayLike, rate: float, base_rdp: Curve, exact_pair: boo
     rate : float
         Sampling rate q in [0, 1], add-or-remove-one.
     base_rdp : callable
-        R: array of orders -> costs on the batch. Asked at the integers from 2 and at
+        R: array of orders -> costs on the batch. Called with the integers from 2 on and with
         ``orders``.
     exact_pair : bool, default=False
         False: c = 3, valid for every R that bounds the release's curve. True: c = 1, exact
-        when R is the curve of a dominating pair of distributions that some involution
-        swaps: Gaussian, Laplace, randomized response, and products of them.
+        when R is the curve of a dominating pair of distributions swapped by an involution:
+        Gaussian, Laplace, randomized response, and products of them.
 
     Returns
     -------
     float or ndarray
-        Never above ``base_rdp(orders)``, which is valid too (joint quasi-convexity).
+        At most ``base_rdp(orders)``, which is valid too (joint quasi-convexity).
 
     References
     ----------
@@ -508,7 +506,7 @@ def rdp_poisson(orders: ArrayLike, rate: float, base_rdp: Curve, exact_pair: boo
 
 
 def _pure_limit(orders: Any, base: Array, fraction: float) -> float:
-    """Return the amplified pure loss where order infinity was asked for, else infinity."""
+    """Return the amplified pure loss if order infinity is among the orders, else infinity."""
     at_infinity = base[np.isinf(orders)] if base.ndim else base
     if not np.isinf(orders).any():
         return math.inf
@@ -528,16 +526,16 @@ def rdp_without_replacement(
     Parameters
     ----------
     orders, base_rdp
-        As of :func:`rdp_poisson`, orders up to infinity.
+        As in :func:`rdp_poisson`, with orders up to infinity.
     n, m : int
-        Numbers of records and of those drawn, 1 <= m <= n; replace-one.
+        Numbers of records and of drawn records, 1 <= m <= n; replace-one.
     pure_epsilon : float, default=inf
-        R(inf), the pure loss on the batch where there is one.
+        R(inf), the pure loss on the batch if it is finite.
 
     Returns
     -------
     float or ndarray
-        As of :func:`rdp_poisson`.
+        As in :func:`rdp_poisson`.
 
     References
     ----------

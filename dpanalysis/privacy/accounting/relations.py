@@ -1,4 +1,4 @@
-"""Neighbouring relations and budgets: what a guarantee is about, and how much may be spent."""
+"""Neighbouring relations and privacy budgets."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 
 from ..._validation import check_choice, check_number, check_positive
 
-__tracebackhide__ = True  # pytest shows the line that calls this package
+__tracebackhide__ = True  # makes pytest show the line that calls this package
 
 REPLACE_ONE: Final = "replace_one"
 ADD_OR_REMOVE_ONE: Final = "add_or_remove_one"
@@ -16,13 +16,13 @@ RELATIONS: Final = (REPLACE_ONE, ADD_OR_REMOVE_ONE)
 
 
 def check_relation(relation: str) -> str:
-    """Return ``relation`` if it is a neighbouring relation, or raise listing them."""
+    """Return ``relation`` if it is a neighbouring relation, or raise ValueError listing them."""
     return str(check_choice("relation", relation, RELATIONS))
 
 
 @dataclass(frozen=True)
 class Budget:
-    """The largest privacy loss that a run may cause.
+    """The largest privacy loss that a run may incur.
 
     Parameters
     ----------
@@ -30,15 +30,15 @@ class Budget:
         Bound of (epsilon, delta)-differential privacy, in (0, inf). ``None`` only
         for a zCDP budget, which :meth:`zcdp` builds.
     delta : float, default=0.0
-        In [0, 1); 0 asks for pure differential privacy.
+        In [0, 1); 0 stands for pure differential privacy.
     relation : {"replace_one", "add_or_remove_one"}, default="replace_one"
         Which data sets are neighbours: one record replaced (n is public), or one
-        record added or removed (n is not). Averages are divided by a public nominal size,
-        ``size=`` of the problem or the estimator, and the guarantee is for two data sets under
-        the same one. Without it that is the number of rows at hand, which is public then.
+        record added or removed (n is private). Averages are divided by a public nominal size,
+        ``size=`` of the problem or the estimator, and the guarantee is for two data sets with
+        the same nominal size. It defaults to the number of rows, which is then public.
     rho : float, optional
-        Bound of rho-zero-concentrated differential privacy, in (0, inf). Give it
-        alone, without ``epsilon`` and ``delta``.
+        Bound of rho-zero-concentrated differential privacy, in (0, inf). It excludes
+        ``epsilon`` and ``delta``.
 
     Examples
     --------
@@ -83,7 +83,7 @@ class Budget:
 
 
 def check_budget(budget: Budget) -> Budget:
-    """Return ``budget`` if it is one, or raise TypeError: a bare number has no relation."""
+    """Return ``budget`` if it is a Budget; raise TypeError otherwise: a number has no relation."""
     if not isinstance(budget, Budget):
         raise TypeError(f"budget must be a Budget, such as Budget(epsilon=1.0), got {budget!r}")
     return budget

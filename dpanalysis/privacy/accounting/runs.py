@@ -1,13 +1,14 @@
-r"""What other people's runs cost: noise on clipped sums of batches, drawn in any of the usual ways.
+r"""Accounting for DP-SGD runs of any library: noisy sums of clipped gradients, common samplings.
 
-**Lower bounds.** Where every batch is drawn afresh, and the record concerned is the only one with a
-gradient, or all others are opposite to it, a batch releases one of
+**Lower bounds.** Let every batch be drawn afresh, and let the differing record be the only one with
+a gradient, or all others be opposite to it. Then a batch releases one of
 
 .. math:: P = \sum_k p_k N(k s, \sigma^2), \qquad Q = N(0, \sigma^2),
 
-k being how often the record is in the batch and s how far each time moves the sum: C where it is
-added, and 2 C where it replaces an opposite one (Balle, Barthe, Gaboardi 2018). The likelihood
-ratio rises with the outcome, so that cells of outcomes are cells of losses.
+where k is the multiplicity of the record in the batch and s the distance by which each occurrence
+moves the sum: C where the record is added, and 2 C where it replaces an opposite one (Balle,
+Barthe, Gaboardi 2018). The likelihood ratio increases with the outcome, so that cells of outcomes
+are cells of losses.
 """
 
 from __future__ import annotations
@@ -41,26 +42,26 @@ _REPLACE = "one record replaced by any other, n public"
 
 @dataclass(frozen=True)
 class RunEpsilon:
-    """What a run costs, and what the accountant for Poisson sampling would have said.
+    """The epsilon of a run, and the one that the accountant for Poisson sampling would report.
 
     Attributes
     ----------
     run : str
-        What was accounted, in words.
+        Description of the run.
     delta : float
     epsilon : float
         A valid upper bound for the neighbours of ``relation``.
     lower : float or None
-        A certified lower bound for them: some data sets lose as much. None where there is none.
+        A certified lower bound for them: some data sets lose as much. None if there is none.
     relation : str
         Which data sets are neighbours.
     replace_one : float or None
-        An upper bound where one record is replaced by any other; None where none is proved here.
+        An upper bound where one record is replaced by any other; None if none is proved here.
     poisson : float
         The epsilon of Poisson sampling with batches of the same mean size, one record added or
         removed.
     why : str
-        Why that does, or does not, apply.
+        Why ``poisson`` does, or does not, apply.
     """
 
     run: str
@@ -93,24 +94,24 @@ def _down(value: float) -> str:
 
 
 def _digits(value: float, rounded: Callable[[float], int]) -> str:
-    """Return a number to three digits, or two decimals, rounded in one direction."""
+    """Format a number with three digits, or two decimals, rounded in one direction."""
     if value == 0.0 or math.isinf(value):
         return f"{value:g}"
     places = max(2, 2 - math.floor(math.log10(value)))
     scaled = value * 10.0**places
-    near = round(scaled)  # not rounded away from where it is, but for floating point
+    near = round(scaled)  # kept if the number already lies on the grid, up to floating point
     near = near if abs(scaled - near) < 1e-9 * scaled else rounded(scaled)
     return f"{near / 10.0**places:.{places}f}"
 
 
 @dataclass(frozen=True)
 class _Run:
-    """The numbers of a run, after they were checked."""
+    """The checked parameters of a run."""
 
     sigma: float
     delta: float
     rate: float
-    batches: int  # an epoch
+    batches: int  # per epoch
     steps: int
     times: int
     n: int | None
@@ -118,12 +119,12 @@ class _Run:
 
     @property
     def passes(self) -> int:
-        """Epochs begun, each of which costs as a whole one does."""
+        """Number of epochs begun, each of which costs as much as a complete one."""
         return -(-self.steps // self.batches)
 
     @property
     def complete(self) -> int:
-        """Epochs finished, which a lower bound counts."""
+        """Number of epochs completed, which a lower bound counts."""
         return self.steps // self.batches
 
     def lower(self, bound: Callable[..., float]) -> float:
@@ -131,27 +132,27 @@ class _Run:
         return bound(self.sigma, self.batches, self.delta, self.complete) if self.complete else 0.0
 
     def event(self, shift: float = 1.0) -> Gaussian:
-        """Return what is released of a batch, in units of the clip norm."""
+        """Return the release of one batch, in units of the clip norm."""
         return Gaussian(self.sigma, shift)
 
     def cost(self, event: Event, count: int, relation: str) -> float:
-        """Return the epsilon of so many events."""
+        """Return the epsilon of ``count`` events."""
         return epsilon(Repeated(event, count), self.delta, relation)
 
     def gaussian(self, count: int, shift: float = 1.0) -> float:
-        """Return the epsilon of so many batches that all have the record."""
+        """Return the epsilon of ``count`` batches that all contain the record."""
         return float(gaussian_epsilon(self.sigma / (shift * math.sqrt(count)), self.delta))
 
     def gaussian_lower(self, count: int) -> float:
-        """Return a lower bound on the epsilon of so many batches that all have the record."""
+        """Return a lower bound on the epsilon of ``count`` batches that all contain the record."""
         return gaussian_lower_epsilon(self.sigma / math.sqrt(count), self.delta)
 
     def poisson(self) -> float:
-        """Return what the accountant for Poisson sampling says."""
+        """Return the epsilon by the accountant for Poisson sampling."""
         return self.cost(Sampled(Poisson(self.rate), [self.event()]), self.steps, ADD_OR_REMOVE_ONE)
 
 
-# What each scheme costs: upper bound, lower bound, relation, bound for replace-one, why
+# The costs of a scheme: upper bound, lower bound, relation, bound for replace-one, why
 _Answer = tuple[float, float | None, str, float | None, str]
 
 
@@ -217,7 +218,7 @@ def _with_replacement(run: _Run) -> _Answer:
     return upper, lower, _REPLACE, upper, why
 
 
-def _by_turns(run: _Run) -> _Answer:
+def _by_cyclic(run: _Run) -> _Answer:
     upper = run.gaussian(run.passes)
     why = (
         "it does not apply. The order is known, so that a record is in a batch that everybody "
@@ -232,7 +233,7 @@ def _full(run: _Run) -> _Answer:
     return upper, run.gaussian_lower(run.steps), _ADD, run.gaussian(run.steps, 2.0), why
 
 
-#: Ways of drawing batches: in words, and what each costs.
+#: Sampling schemes by name: description and function that computes the costs.
 SAMPLINGS: dict[str, tuple[str, Callable[[_Run], _Answer]]] = {
     "poisson": ("Poisson sampling", _by_poisson),
     "shuffle": ("shuffled batches", _by_shuffle),
@@ -243,7 +244,7 @@ SAMPLINGS: dict[str, tuple[str, Callable[[_Run], _Answer]]] = {
         _by_fixed_size,
     ),
     "with replacement": ("batches of a fixed size, drawn with replacement", _with_replacement),
-    "cyclic": ("batches in a fixed order", _by_turns),
+    "cyclic": ("batches in a fixed order", _by_cyclic),
     "full": ("full batches", _full),
 }
 
@@ -261,39 +262,39 @@ def accounting(
     times: int = 1,
     delta: float,
 ) -> RunEpsilon:
-    """Return what a run of DP-SGD costs, whichever way its batches were drawn.
+    """Return the privacy cost of a DP-SGD run for the sampling that it actually used.
 
-    For runs of any library: the sum of clipped gradients of a batch, with Gaussian noise.
+    For runs of any library that add Gaussian noise to the sum of clipped gradients of a batch.
 
     Parameters
     ----------
     noise_multiplier : float
         Standard deviation of the noise on the SUM of clipped gradients, over the clip norm C.
     sampling : str
-        How batches were drawn, in words:
+        How the batches were drawn:
 
         - ``"poisson"``: every record is in each batch independently, with probability ``rate``.
-        - ``"shuffle"``: the records are permuted anew each epoch, and cut into ``batches``. What
-          most data loaders do, ``DataLoader(shuffle=True)`` of PyTorch for one.
-        - ``"balls in bins"``: each epoch every record chooses one of ``batches``, alone.
-        - ``"random allocation"``: it chooses ``times`` of them.
+        - ``"shuffle"``: the records are permuted anew each epoch, and cut into ``batches``, as by
+          most data loaders, for example ``DataLoader(shuffle=True)`` of PyTorch.
+        - ``"balls in bins"``: each epoch assigns every record to one of ``batches``, independently.
+        - ``"random allocation"``: each epoch assigns every record to ``times`` of them.
         - ``"fixed size"``: each batch is ``batch_size`` of the ``n`` records, drawn afresh.
-        - ``"with replacement"``: the same, and a record may be drawn several times.
-        - ``"cyclic"``: the same ``batches`` in the same order each epoch; no shuffling, or once.
+        - ``"with replacement"``: the same, but a record may be drawn several times.
+        - ``"cyclic"``: the same ``batches`` in the same order each epoch; shuffled never or once.
         - ``"full"``: all records in every batch.
     n : int, optional
         Number of records.
     batch_size : int, optional
-        With ``n`` it says the size of batches; give one of ``batch_size``, ``rate``, ``batches``.
+        Size of a batch, together with ``n``. Give one of ``batch_size``, ``rate``, ``batches``.
         The last batch of an epoch is smaller where it does not divide n.
     rate : float, optional
         For ``"poisson"``: probability that a record is in a batch, in (0, 1].
     batches : int, optional
-        Batches of one epoch.
+        Batches per epoch.
     epochs, steps : int, optional
-        How long the run was; give one. An epoch that was begun costs as a whole one does.
+        Length of the run; give one. An epoch that was begun costs as much as a complete one.
     times : int, default=1
-        For ``"random allocation"``: in how many batches of an epoch a record is.
+        For ``"random allocation"``: number of batches of an epoch that contain a given record.
     delta : float
         In (0, 1).
 
@@ -306,13 +307,13 @@ def accounting(
     Raises
     ------
     TypeError, ValueError
-        If arguments are missing, contradict each other, or do not belong to the sampling.
+        If arguments are missing, contradict each other, or do not apply to the sampling.
 
     Notes
     -----
-    Bounds in the fine print of :mod:`dpanalysis.privacy.accounting.epochs` and
-    :mod:`dpanalysis.privacy.accounting.runs`. The lower bound for shuffling needs that all records
-    are used in an epoch: a loader that drops an incomplete last batch hides the records in it.
+    The bounds are derived in :mod:`dpanalysis.privacy.accounting.epochs` and
+    :mod:`dpanalysis.privacy.accounting.runs`. The lower bound for shuffling requires that an epoch
+    uses all records: a loader that drops an incomplete last batch hides the records in it.
 
     Examples
     --------
@@ -323,7 +324,7 @@ def accounting(
     >>> print(run.relation)
     one record replaced by a null record, n public (zero-out)
     """
-    sampling, sizes = _named(sampling), (n, batch_size, rate, batches)
+    sampling, sizes = _sampling_name(sampling), (n, batch_size, rate, batches)
     sigma = check_positive("noise_multiplier", noise_multiplier)
     delta = check_fraction("delta", delta)
     n = None if n is None else check_int("n", n, low=1)
@@ -349,23 +350,23 @@ def accounting(
     elif sampling == "full":
         words += [f"{total} steps"]
     else:
-        words += [f"{each} batches an epoch", _counted(run)]
+        words += [f"{each} batches an epoch", _run_length(run)]
         words += [f"each record in {times} of them"] * (times > 1)
-    told = ", ".join(words)
+    text = ", ".join(words)
     return RunEpsilon(
-        told[0].upper() + told[1:], delta, upper, lower, relation, replaced, run.poisson(), why
+        text[0].upper() + text[1:], delta, upper, lower, relation, replaced, run.poisson(), why
     )
 
 
-def _counted(run: _Run) -> str:
-    """Return how long a run was, in epochs where these are whole."""
+def _run_length(run: _Run) -> str:
+    """Return the length of a run in epochs if these are complete, else in steps."""
     if run.steps % run.batches:
         return f"{run.steps} steps"
     return f"{run.passes} epoch{'s' * (run.passes > 1)}"
 
 
-def _named(sampling: Any) -> str:
-    """Return the name of a scheme, however it is spelt."""
+def _sampling_name(sampling: Any) -> str:
+    """Return the normalized name of a scheme: case, underscores and hyphens do not matter."""
     if not isinstance(sampling, str):
         raise TypeError(
             f"sampling must be words such as 'shuffle', got {sampling!r}; events and schemes of "
@@ -382,7 +383,7 @@ def _named(sampling: Any) -> str:
 
 
 def _sizes(sampling: str, n: Any, batch_size: Any, rate: Any, batches: Any) -> tuple[float, int]:
-    """Return the share of the records in a batch, and the batches of an epoch."""
+    """Return the fraction of the records in a batch, and the number of batches per epoch."""
     named = {"batch_size": batch_size, "rate": rate, "batches": batches}
     given = [name for name, value in named.items() if value is not None]
     if sampling == "full":
@@ -417,7 +418,7 @@ def _sizes(sampling: str, n: Any, batch_size: Any, rate: Any, batches: Any) -> t
 
 
 def _length(epochs: Any, steps: Any) -> int:
-    """Return the one number that says how long a run was."""
+    """Return whichever of ``epochs`` and ``steps`` is given, checked."""
     if (epochs is None) == (steps is None):
         raise ValueError(
             f"give exactly one of epochs and steps, got epochs={epochs!r} and steps={steps!r}"
@@ -429,15 +430,15 @@ def _length(epochs: Any, steps: Any) -> int:
 def mixture_lower_epsilon(chances: ArrayLike, mu: float, delta: float, steps: int) -> float:
     """Return a lower bound on the epsilon of steps whose pair is a mixture of normal laws.
 
-    The record is in a batch once, twice and so on by these ``chances``, and with what is left not
-    at all. Each time moves the sum by ``mu`` standard deviations of the noise. Outcomes are taken
-    together in cells, which cannot raise a divergence, and the losses of cells are rounded down to
-    a grid. Cells lie around the points of the grid, so that little is rounded: a constant is the
-    same for nearly all of them, and is not rounded.
+    The record is in a batch once, twice and so on with the probabilities ``chances``, and otherwise
+    not at all. Each occurrence moves the sum by ``mu`` standard deviations of the noise. Outcomes
+    are merged into cells, which cannot increase a divergence, and the losses of cells are rounded
+    down to a grid. Cells surround the grid points, so that little is rounded: the offset from the
+    grid is the same constant for nearly all cells, and is not rounded.
     """
     law = np.asarray(chances, dtype=np.float64)
     shifts = mu * np.arange(1.0, law.size + 1.0)
-    likely = shifts[np.flatnonzero(law > 1e-3 * delta / steps)[-1:]]  # the rest is rounded down
+    likely = shifts[np.flatnonzero(law > 1e-3 * delta / steps)[-1:]]  # others are rounded down
     top = 12.0 + (float(likely[0]) if likely.size else 0.0)
     none = max(0.0, 1.0 - float(law.sum()))
     at = np.linspace(-12.0, top, 20_001)
@@ -456,7 +457,7 @@ def mixture_lower_epsilon(chances: ArrayLike, mu: float, delta: float, steps: in
     ends = np.interp((np.arange(first, last) + 0.5) * width, losses, at)
     with_it, without = _cells(np.concatenate([at[:1], ends, at[-1:]]), law, none, shifts)
     some = with_it > 1e-6 * delta / steps * width
-    mass, without = with_it[some], np.maximum(without[some], 1e-290)  # more of Q is less of a loss
+    mass, without = with_it[some], np.maximum(without[some], 1e-290)  # more Q-mass means less loss
     losses = np.log(mass) - np.log(without) - 1e-12  # rounding of the cells
 
     def rounded(constant: float) -> Array:
@@ -471,7 +472,7 @@ def mixture_lower_epsilon(chances: ArrayLike, mu: float, delta: float, steps: in
 
 
 def _cells(at: Array, law: Array, none: float, shifts: Array) -> tuple[Array, Array]:
-    """Return the masses of cells of outcomes under P and Q."""
+    """Return the masses of outcome cells under P and Q."""
 
     def of(shift: float) -> Array:
         return cell_masses(special.ndtr(at - shift), special.ndtr(shift - at))

@@ -1,15 +1,15 @@
-"""Which records a release looks at: all, a fixed number with or without replacement, or Poisson.
+"""Sampling schemes: full batches, a fixed number with or without replacement, and Poisson.
 
-Or an epoch of batches at once, among which the records are divided: ``BallsInBins``,
-``RandomAllocation``, ``Shuffle``.
+``BallsInBins``, ``RandomAllocation`` and ``Shuffle`` partition the records into the batches of a
+whole epoch.
 
 A sampling scheme belongs to a neighbouring relation, because amplification is proved
 for the pair: ``Poisson``, ``BallsInBins`` and ``RandomAllocation`` with ``add_or_remove_one``,
 ``WithoutReplacement``, ``WithReplacement`` and ``Shuffle`` with ``replace_one``, ``Full`` with
-either. Draws cost time proportional to the batch (plus n/64 words without replacement) and come
-sorted, so that the rows are read in order. With the operating system's entropy they are exact:
-integers without bias, and for ``Poisson`` bits of every record's own, which takes n bytes a batch.
-A seeded generator gives uniforms of 53 bits, which are for research.
+either. A draw takes time proportional to the batch (plus n/64 words without replacement) and is
+sorted, so that the rows are read in order. With the operating system's entropy draws are exact:
+unbiased integers, and for ``Poisson`` separate random bits for each record, n bytes per batch.
+A seeded generator gives 53-bit uniforms, which are meant for research.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from .. import noise
 from ..noise import Random, SystemRandom
 from .relations import ADD_OR_REMOVE_ONE, REPLACE_ONE
 
-# What belongs together, for the messages that refuse the rest.
+# The valid pairs of scheme and relation, for error messages.
 PAIRS = (
     f"Poisson goes with {ADD_OR_REMOVE_ONE!r}, WithoutReplacement with {REPLACE_ONE!r}, "
     f"WithReplacement with {REPLACE_ONE!r}, Full with either; of the schemes that divide the "
@@ -50,7 +50,7 @@ class Full:
     relations: ClassVar[tuple[str, ...]] = (REPLACE_ONE, ADD_OR_REMOVE_ONE)
 
     def validate(self, n: int) -> None:
-        """Raise if there is no record to look at."""
+        """Raise if there is no record."""
         check_int("n", n, low=1)
 
     def expected_size(self, n: int) -> float:
@@ -62,18 +62,18 @@ class Full:
         return 1.0
 
     def describe(self, batches: str, n: int | None) -> str:
-        """Return in plain words which records a release looks at."""
+        """Describe in plain words the records that a release uses."""
         return "the whole data set"
 
     def draw(self, n: int, random: Random) -> NDArray[np.int64] | None:
-        """Return None, which stands for all rows without copying an index."""
+        """Return None, which stands for all rows and saves an index array."""
         self.validate(n)
         return None
 
 
 @dataclass(frozen=True)
 class _FixedSize:
-    """A batch of ``m`` rows, whatever the data."""
+    """A batch of ``m`` rows, independent of the data."""
 
     m: int
     relations: ClassVar[tuple[str, ...]] = (REPLACE_ONE,)
@@ -120,16 +120,16 @@ class WithoutReplacement(_FixedSize):
         return self.m / self._count(n)
 
     def describe(self, batches: str, n: int | None) -> str:
-        """Return in plain words which records a release looks at."""
+        """Describe in plain words the records that a release uses."""
         return f"{batches} of {self.m:,} of the {n:,} records, drawn without replacement"
 
     def draw(self, n: int, random: Random) -> NDArray[np.int64]:
         """Return m sorted row numbers, int64.
 
-        Independent indices are marked in a bitmap until m different ones are there;
-        reading the bitmap sorts them. For m > n/2 the n - m records left out are
-        drawn instead. Indices are ``floor(n u)`` of 53-bit uniforms, whose bias is
-        below n 2^-53; of the operating system's entropy they have none.
+        Independent indices are marked in a bitmap until m of them are distinct; reading
+        the bitmap sorts them. For m > n/2 the n - m records to leave out are drawn
+        instead. Indices are ``floor(n u)`` of 53-bit uniforms, whose bias is below
+        n 2^-53; with the operating system's entropy they are unbiased.
         """
         from .._compiled import mark_distinct, read_bitmap
 
@@ -138,7 +138,7 @@ class WithoutReplacement(_FixedSize):
         missing = marked = self.m if inside else n - self.m
         words = np.zeros((n + 63) // 64, dtype=np.uint64)
         while missing:
-            # As many draws as expected collisions ask for; a short top-up is rare.
+            # Draw enough for the expected collisions; a second round is rare and short.
             mean = n * math.log((n - marked + missing) / (n - marked)) if marked < n else n
             count = int(mean + 3.0 * math.sqrt(mean)) + 1
             if isinstance(random, SystemRandom):  # the middle of an interval: exact, n < 2^50
@@ -152,10 +152,10 @@ class WithoutReplacement(_FixedSize):
 
 @dataclass(frozen=True)
 class WithReplacement(_FixedSize):
-    """``m`` draws of one record each, so that a record may be in the batch several times.
+    """A batch of ``m`` independent draws of one record each, so that records may repeat.
 
-    A record drawn k times moves a sum k times as far, k being binomial; what that costs is
-    in :mod:`dpanalysis.privacy.accounting.with_replacement`.
+    A record drawn k times moves a sum k times as far, where k is binomial; for the cost see
+    :mod:`dpanalysis.privacy.accounting.with_replacement`.
 
     Parameters
     ----------
@@ -175,11 +175,11 @@ class WithReplacement(_FixedSize):
         return -math.expm1(self.m * math.log1p(-1.0 / size)) if size > 1 else 1.0
 
     def describe(self, batches: str, n: int | None) -> str:
-        """Return in plain words which records a release looks at."""
+        """Describe in plain words the records that a release uses."""
         return f"{batches} of {self.m:,} draws from the {n:,} records, with replacement"
 
     def draw(self, n: int, random: Random) -> NDArray[np.int64]:
-        """Return m sorted row numbers, those drawn several times as often."""
+        """Return m sorted row numbers, with multiplicity."""
         self.validate(n)
         if isinstance(random, SystemRandom):
             return np.sort(random.integers(n, size=self.m))
@@ -193,8 +193,8 @@ class Poisson:
     Parameters
     ----------
     rate : float
-        In (0, 1], and public: a wanted batch size over the nominal size, not over a number of rows
-        that is private.
+        In (0, 1], and public: the intended batch size over the nominal size, not over a private
+        number of rows.
 
     Examples
     --------
@@ -215,7 +215,7 @@ class Poisson:
         check_int("n", n, low=1)
 
     def expected_size(self, n: int) -> float:
-        """Return ``rate * n`` for the nominal size n: the batch's own size is private."""
+        """Return ``rate * n`` for the nominal size n; the actual batch size is private."""
         self.validate(n)
         return self.rate * n
 
@@ -224,15 +224,15 @@ class Poisson:
         return self.rate
 
     def describe(self, batches: str, n: int | None) -> str:
-        """Return in plain words which records a release looks at."""
+        """Describe in plain words the records that a release uses."""
         return f"{batches} drawn by Poisson sampling with rate {self.rate:.4g}"
 
     def draw(self, n: int, random: Random) -> NDArray[np.int64]:
-        """Return the sorted row numbers of the batch, possibly none, int64.
+        """Return the sorted row numbers of the batch, possibly empty, int64.
 
-        The gaps between members of the batch are geometric, so that the work is
-        proportional to the batch and not to n. Of the operating system's entropy every record has
-        bits of its own instead, so that the rate is exact.
+        The gaps between members of the batch are drawn from a geometric law, so that the work is
+        proportional to the batch and not to n. With the operating system's entropy, separate bits
+        are drawn for each record instead, so that the rate is exact.
         """
         self.validate(n)
         if self.rate == 1.0:
@@ -266,11 +266,11 @@ class Poisson:
 
 @dataclass(frozen=True)
 class _Divided:
-    """An epoch of ``batches`` batches, among which the records are divided."""
+    """An epoch of ``batches`` batches that partition the records."""
 
     batches: int
     relations: ClassVar[tuple[str, ...]] = (ADD_OR_REMOVE_ONE,)
-    times = 1  # of a record in an epoch
+    times = 1  # batches of an epoch that contain a given record
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "batches", check_int("batches", self.batches, low=1))
@@ -291,13 +291,13 @@ class _Divided:
         return self.times / self.batches
 
     def describe(self) -> str:
-        """Return in plain words the batches of an epoch."""
+        """Describe the batches of an epoch in plain words."""
         return f"each of the {self.batches:,} batches of an epoch"
 
     def draw_epoch(self, n: int, random: Random) -> list[NDArray[np.int64]]:
-        """Return the sorted row numbers of each batch, possibly none; n may be private.
+        """Return the sorted row numbers of each batch, possibly empty; n may be private.
 
-        Floyd's algorithm, for all records at once: one more number, or the largest if it is there.
+        Floyd's algorithm for all records at once: add a new number, or the largest if already in.
         """
         check_int("n", n, low=1)
         chosen = np.empty((n, self.times), dtype=np.int64)
@@ -310,13 +310,13 @@ class _Divided:
 
 
 def _grouped(bins: NDArray[np.unsignedinteger[Any]], batches: int) -> list[NDArray[np.int64]]:
-    """Return the sorted numbers of the entries in each bin."""
-    order = np.argsort(bins, kind="stable")  # a radix sort where they have 16 bits
+    """Return the sorted positions of the entries in each bin."""
+    order = np.argsort(bins, kind="stable")  # a radix sort for integers of at most 16 bits
     return np.split(order, np.cumsum(np.bincount(bins, minlength=batches))[:-1])
 
 
 def _integers(random: Random, below: int, size: int) -> NDArray[np.int64]:
-    """Return uniform integers; without bias of the operating system's entropy."""
+    """Return uniform integers, unbiased with the operating system's entropy."""
     if isinstance(random, SystemRandom):
         return np.asarray(random.integers(below, size=size))
     return (random.random(size) * below).astype(np.int64)
@@ -324,15 +324,15 @@ def _integers(random: Random, below: int, size: int) -> NDArray[np.int64]:
 
 @dataclass(frozen=True)
 class BallsInBins(_Divided):
-    """An epoch in which every record chooses one of the batches, uniformly and alone.
+    """An epoch that assigns each record to one batch, uniformly and independently.
 
-    Sizes of batches vary, as of Poisson sampling; every record is used once an epoch. What it costs
-    is in :class:`dpanalysis.privacy.events.Epoch`.
+    Batch sizes vary, as in Poisson sampling; every record is used once per epoch. For the cost see
+    :class:`dpanalysis.privacy.events.Epoch`.
 
     Parameters
     ----------
     batches : int
-        Of one epoch, at least 1 and at most n.
+        Batches per epoch, at least 1 and at most n.
 
     Examples
     --------
@@ -342,20 +342,20 @@ class BallsInBins(_Divided):
     """
 
     def describe(self) -> str:
-        """Return in plain words the batches of an epoch, and what is in them."""
+        """Describe in plain words the batches of an epoch and their records."""
         return f"{super().describe()}, each record in one of them at random (balls in bins)"
 
 
 @dataclass(frozen=True)
 class RandomAllocation(_Divided):
-    """An epoch in which every record chooses ``times`` different batches, uniformly and alone.
+    """An epoch that assigns each record to ``times`` distinct batches, uniformly, independently.
 
     Parameters
     ----------
     batches : int
-        Of one epoch, at least 1 and at most n.
+        Batches per epoch, at least 1 and at most n.
     times : int
-        In how many of them a record is; at most ``batches``.
+        Batches that contain a given record; at most ``batches``.
 
     Examples
     --------
@@ -373,7 +373,7 @@ class RandomAllocation(_Divided):
             raise ValueError(f"times must be at most batches = {self.batches}, got {self.times}")
 
     def describe(self) -> str:
-        """Return in plain words the batches of an epoch, and what is in them."""
+        """Describe in plain words the batches of an epoch and their records."""
         return f"{super().describe()}, each record in {self.times} of them at random"
 
 
@@ -381,13 +381,13 @@ class RandomAllocation(_Divided):
 class Shuffle(_Divided):
     """An epoch in which the records are permuted, and the permutation is cut into batches.
 
-    As most data loaders do. Sizes differ by one at most. Nothing is known to be gained from the
-    permutation that a budget could count on: an epoch costs what one batch costs without sampling.
+    Most data loaders do this. Sizes differ by at most one. No amplification by the permutation is
+    known that a budget could rely on: an epoch costs what one batch costs without sampling.
 
     Parameters
     ----------
     batches : int
-        Of one epoch, at least 1 and at most n.
+        Batches per epoch, at least 1 and at most n.
 
     Examples
     --------
@@ -399,14 +399,14 @@ class Shuffle(_Divided):
     relations: ClassVar[tuple[str, ...]] = (REPLACE_ONE,)
 
     def describe(self) -> str:
-        """Return in plain words the batches of an epoch, and what is in them."""
+        """Describe in plain words the batches of an epoch and their records."""
         return f"{super().describe()}, into which the shuffled records are cut"
 
     def draw_epoch(self, n: int, random: Random) -> list[NDArray[np.int64]]:
         """Return the sorted row numbers of each batch.
 
-        The order of random numbers of 53 bits (62 of the operating system's entropy) is a
-        permutation; where two are equal, the smaller row comes first.
+        The permutation is the order of random numbers of 53 bits (62 with the operating system's
+        entropy); where two are equal, the smaller row comes first.
         """
         self.validate(n)
         exact = isinstance(random, SystemRandom)
@@ -420,9 +420,9 @@ EpochSampling: TypeAlias = BallsInBins | RandomAllocation | Shuffle
 
 
 def check_sampling(sampling: Any, *, epochs: bool = False) -> Any:
-    """Return ``sampling`` if it is one of the schemes here; raise TypeError otherwise."""
-    # By its exact class: amplification is proved for the draws of these, and a class that extends
-    # one may draw otherwise. Schemes that divide an epoch are taken where ``epochs`` says so.
+    """Return ``sampling`` if it is a scheme of this module; raise TypeError otherwise."""
+    # The class must match exactly: amplification is proved for these draws, and a subclass may
+    # draw differently. Schemes of whole epochs are accepted if ``epochs`` is true.
     if type(sampling) in (Full, WithoutReplacement, WithReplacement, Poisson):
         return sampling
     if epochs and type(sampling) in (BallsInBins, RandomAllocation, Shuffle):

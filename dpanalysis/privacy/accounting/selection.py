@@ -1,7 +1,7 @@
-"""Selection: the best of a random number of runs, and the law of that number.
+"""Private selection: the best of a random number of runs, and the law of that number.
 
-To take the best of a fixed number of runs can cost as much as all of them. After a random number
-of runs nobody knows how many the best one has beaten.
+Selecting the best of a fixed number of runs can cost as much as releasing all of them. With a
+random number, the best run does not reveal how many others it has beaten.
 """
 
 from __future__ import annotations
@@ -20,24 +20,24 @@ from ..mechanisms import Random
 from .events import Event, check_events, described, relations_of
 from .rdp import rdp_pure
 
-_BITS = 192  # of the uniform number that a count is drawn from
+_BITS = 192  # of the uniform number from which a count is drawn
 
 
 @dataclass(frozen=True)
 class Repeats:
-    r"""A truncated negative binomial law of a count, or Poisson's.
+    r"""Law of the number of runs: truncated negative binomial, or Poisson.
 
-    The probability of k is in proportion to :math:`(1-\gamma)^k \prod_{l<k} (l+\eta)/(l+1)`, for
-    :math:`k \ge 1`, where :math:`\gamma` belongs to the mean.
+    The probability of k is proportional to :math:`(1-\gamma)^k \prod_{l<k} (l+\eta)/(l+1)`, for
+    :math:`k \ge 1`, where :math:`\gamma` is determined by the mean.
 
     Parameters
     ----------
     mean : float
         At least 1.
     shape : float
-        :math:`\eta \ge 0`: 0 is the logarithmic law, 1 the geometric one, infinity Poisson's, by
-        which there may be no run at all. A small shape costs less privacy; a large one is less
-        often far below the mean.
+        :math:`\eta \ge 0`: 0 is the logarithmic law, 1 the geometric law, infinity the Poisson
+        law, under which there may be no run at all. A small shape costs less privacy; with a large
+        one the count is less often far below the mean.
 
     References
     ----------
@@ -61,7 +61,7 @@ class Repeats:
 
     @cached_property
     def gamma(self) -> float:
-        r""":math:`\gamma` in (0, 1], which gives the mean; 1 for Poisson's law."""
+        r""":math:`\gamma` in (0, 1] that gives the mean; 1 for the Poisson law."""
         if self.mean == 1.0 or self.shape == math.inf:
             return 1.0
         from scipy import optimize  # heavy, hence not at the top
@@ -75,9 +75,9 @@ class Repeats:
         return math.exp(optimize.brentq(excess, low, -1e-16, xtol=1e-15, rtol=1e-14))
 
     def below(self, x: ArrayLike) -> NDArray[np.float64]:
-        """Return the mean of x to the power of the count, for x in [0, 1].
+        """Return the probability generating function of the count at x in [0, 1].
 
-        That is the probability that each of the runs, all independent, has an event of chance x.
+        It is the probability that an event of probability x occurs in all runs, independently.
         """
         x, g, shape = np.asarray(x, dtype=np.float64), self.gamma, self.shape
         if shape == math.inf:
@@ -90,8 +90,8 @@ class Repeats:
         return np.expm1(-shape * logs) / math.expm1(-shape * math.log(g))
 
     def draw(self, random: Random) -> int:
-        """Return a count, at least 1, or 0 for Poisson's law; its law is exact but for 2^-190."""
-        import mpmath  # here: it takes its time
+        """Draw a count, at least 1, or 0 for the Poisson law; the law is exact up to 2^-190."""
+        import mpmath  # slow to import, hence not at the top
 
         words = np.asarray(random.integers(0, 2**32, size=_BITS // 32))
         uniform = sum(int(word) << (32 * k) for k, word in enumerate(words))
@@ -105,7 +105,7 @@ class Repeats:
         return k
 
     def _first(self) -> tuple[int, Any]:
-        """Return the smallest count, and its probability, in the precision that is set."""
+        """Return the smallest count and its probability, in mpmath's current precision."""
         import mpmath
 
         if self.shape == math.inf:
@@ -137,7 +137,7 @@ def _mean(log_gamma: float, shape: float) -> float:
 # The event
 
 
-# Orders at which the curve of one run is looked up, and from which others take theirs.
+# Orders at which the curve of one run is computed; other orders use a bound from these.
 _ORDERS = np.concatenate(
     [1.0 + np.geomspace(1e-3, 0.9, 12), np.arange(2.0, 65.0), np.round(np.geomspace(70, 2**20, 60))]
 )
@@ -145,31 +145,30 @@ _ORDERS = np.concatenate(
 
 @dataclass(frozen=True)
 class BestOf(Event):
-    r"""The best of a random number of independent runs, and nothing of the others.
+    r"""The best of a random number of independent runs; nothing else is released.
 
-    What a run releases holds the score that it is compared by; how many runs there were is not
+    The release of a run includes the score by which runs are compared; the number of runs is not
     released.
 
     Parameters
     ----------
     events : sequence of Event
-        All that ONE run releases, its score included, at least one; kept as a tuple.
+        All releases of ONE run, including its score, at least one; kept as a tuple.
     repeats : Repeats
 
     Notes
     -----
     Let R be the Renyi curve of one run, m the mean count, and :math:`\eta, \gamma` as in
-    :class:`Repeats`. For the truncated negative binomial laws the
-    cost at order a is at most
+    :class:`Repeats`. For the truncated negative binomial laws the cost at order a is at most
 
     .. math:: R(a) + \frac{\ln m}{a - 1} + (1 + \eta) \min_b
               \Big[(1 - 1/b) R(b) + \frac{\ln(1/\gamma)}{b}\Big],
 
-    so :math:`(2 + \eta)\epsilon` for a pure loss (3 epsilon for the geometric law: Liu and Talwar
-    2019). For Poisson's law it is :math:`R(a) + m\hat\delta + \ln m/(a - 1)`, where a run is
-    :math:`(\hat\epsilon, \hat\delta)`-private for :math:`e^{\hat\epsilon} = 1 + 1/(a-1)`; it has
-    no pure loss. A divergence does not fall with its order, so each order may take the
-    bound of a higher one.
+    hence at most :math:`(2 + \eta)\epsilon` for a pure loss (3 epsilon for the geometric law: Liu
+    and Talwar 2019). For the Poisson law it is :math:`R(a) + m\hat\delta + \ln m/(a - 1)`, where a
+    run is :math:`(\hat\epsilon, \hat\delta)`-private for :math:`e^{\hat\epsilon} = 1 + 1/(a-1)`;
+    its pure loss is infinite. A divergence does not decrease with its order, so the bound at a
+    higher order is valid at each lower one.
 
     References
     ----------
@@ -187,7 +186,7 @@ class BestOf(Event):
 
     def __post_init__(self) -> None:
         events = check_events(self.events)
-        if type(self.repeats) is not Repeats:  # a class that extends it may draw otherwise
+        if type(self.repeats) is not Repeats:  # a subclass may draw differently
             raise TypeError(f"repeats must be Repeats(mean, shape), got {self.repeats!r}")
         object.__setattr__(self, "events", events)
 
@@ -210,26 +209,26 @@ class BestOf(Event):
         return (2.0 + self.repeats.shape) * pure if pure else 0.0
 
     def rdp_cost(self, orders: ArrayLike) -> NDArray[np.float64]:  # noqa: D102
-        asked = np.asarray(orders, dtype=np.float64)
-        a = np.unique(np.concatenate([asked.ravel(), _ORDERS]))
+        requested = np.asarray(orders, dtype=np.float64)
+        a = np.unique(np.concatenate([requested.ravel(), _ORDERS]))
         a = a[np.isfinite(a)]
         run = np.sum([event.rdp_cost(a) for event in self.events], axis=0)
         if self.repeats.mean == 1.0 and self.repeats.shape != math.inf:
             cost = run
         else:
-            cost = run + math.log(self.repeats.mean) / (a - 1.0) + self._more(a, run)
+            cost = run + math.log(self.repeats.mean) / (a - 1.0) + self._extra_cost(a, run)
         cost = np.minimum.accumulate(cost[::-1])[::-1]
         pure = self.pure_cost()
-        found = np.full(asked.shape, math.inf)
-        finite = np.isfinite(asked)
-        found[finite] = cost[np.searchsorted(a, asked[finite])]
-        return np.minimum(found, rdp_pure(asked, pure)) if math.isfinite(pure) else found
+        found = np.full(requested.shape, math.inf)
+        finite = np.isfinite(requested)
+        found[finite] = cost[np.searchsorted(a, requested[finite])]
+        return np.minimum(found, rdp_pure(requested, pure)) if math.isfinite(pure) else found
 
-    def _more(self, a: NDArray[np.float64], run: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return what the choice adds at each order, ln m/(a - 1) aside."""
+    def _extra_cost(self, a: NDArray[np.float64], run: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return the additional cost of the selection at each order, without ln m/(a - 1)."""
         if self.repeats.shape == math.inf:
             loss = np.log1p(1.0 / (a - 1.0))
-            # The tight conversion of Renyi costs, for all pairs of orders.
+            # The tight conversion of Renyi costs, over all pairs of orders.
             excess = (a - 1.0) * (run + np.log1p(-1.0 / a) - loss[:, None]) - np.log(a)
             return self.repeats.mean * np.exp(np.minimum(excess.min(axis=1), 0.0))
         bound = (1.0 - 1.0 / a) * run - math.log(self.repeats.gamma) / a

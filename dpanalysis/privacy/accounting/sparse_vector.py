@@ -1,16 +1,16 @@
-r"""The Renyi cost of AboveThreshold, by bounds that are proved here.
+r"""Upper bounds on the Renyi cost of AboveThreshold, with proofs.
 
 AboveThreshold adds noise :math:`\varrho` to a public threshold T and halts at the first query
 with :math:`q_i + \nu_i \ge T + \varrho`. Each query has sensitivity 1.
 
 **The coupling.** For any t in [0, 1] compare the run on D at the noise r with the run on D' at
-the noise r + t. To release the noise as well only adds information, and noise and index compose:
+the noise r + t. Releasing the noise as well only adds information, and noise and index compose:
 
 .. math:: R \le R_\varrho(t) + \sup_r D_\alpha(P_r \| P'_{r+t}),
 
 where :math:`R_\varrho(t)` is the cost of a shift by t of the threshold's noise and :math:`P_r` the
-law of the halting index at the noise r. Given it, the queries are independent: query i halts with
-probability h on D and h' on D', where with :math:`\bar F(x) = P(\nu \ge x)` it is
+law of the halting index at the noise r. Given r, the queries are independent. Query i halts with
+probability h on D and h' on D'. With :math:`\bar F(x) = P(\nu \ge x)` these are
 :math:`h' = \bar F(x)` and :math:`h = \bar F(x - d)` for some real x and
 :math:`d = t + q_i - q_i' \in [t-1, t+1]`.
 
@@ -20,15 +20,15 @@ the first query halts, or leaves j - 1 queries:
 
 .. math:: V_j = \sup_{x,\,d}\; h^\alpha h'^{1-\alpha} + (1-h)^\alpha (1-h')^{1-\alpha} V_{j-1}.
 
-For fixed x (hence h') the bracket is convex in h, as both powers are and :math:`V \ge 0`; so only
-the ends d = t - 1 and d = t + 1 count. It does not matter whether queries are chosen while it
-runs: until it halts there is a single history. For t = 1 the end d = 0 means h = h', a bracket
-of at most :math:`V_{j-1} \ge 1`, which :math:`x \to \infty` reaches too; what remains is d = 2, as
-in errata 002-2 and 002-3. A number :math:`V \ge 1` that is no smaller than its own bracket bounds
-all :math:`V_j` at once, by induction: that is the bound without a cap.
+For fixed x (hence h') this expression is convex in h, as both powers are and :math:`V \ge 0`; so
+only the ends d = t - 1 and d = t + 1 matter. Queries may be chosen adaptively: until the run halts
+there is a single history. For t = 1 the end d = 0 means h = h', a value of at most
+:math:`V_{j-1} \ge 1`, which :math:`x \to \infty` attains too; what remains is d = 2, as in errata
+002-2 and 002-3. A number :math:`V \ge 1` that is no smaller than its own image under the recursion
+bounds all :math:`V_j` at once, by induction: this is the bound without a cap.
 
 **The simpler bounds.** For t = 1, :math:`h \ge h'`, so no factor :math:`(1-h)/(1-h')` is above 1
-and :math:`V_j \le V_{j-1} + e^{(\alpha-1) R_\nu(2)}`. One query tells no more than its noisy
+and :math:`V_j \le V_{j-1} + e^{(\alpha-1) R_\nu(2)}`. One query reveals no more than its noisy
 value, :math:`V_1 \le e^{(\alpha-1) R_\nu(2)}`, so :math:`V_K \le K e^{(\alpha-1) R_\nu(2)}`. With
 Laplace noise of scale b no :math:`P_r(v)/P'_{r+1}(v)` is above :math:`e^{2/b}`, so the divergence
 is at most 2/b. At t = 0 the queries release no more than all :math:`q_i + \nu_i`:
@@ -38,15 +38,15 @@ is at most 2/b. At t = 0 the queries release no more than all :math:`q_i + \nu_i
 **Queries that share a value.** Let :math:`q_i = f_0 - f_i` up to public terms, where one record
 moves each f by an amount within an interval of length one: a decrease of a sum of losses clamped
 to [0, 1], as in a line search. Then all :math:`q_i - q_i'` lie in one interval [a, a + 1] with
-:math:`-1 \le a \le 0`, which the pair fixes, and the proof may use it. Shift the threshold by
-:math:`-a - 1/2 + t/2`, which is at most :math:`(1 + t)/2` in size. Then d lies in
-:math:`[(t-1)/2, (t+1)/2]`: the recursion as above for queries with noise 2b. At t = 1 that is
-:math:`R_\varrho(1)` and :math:`d \in [0, 1]`, so 2/b becomes 1/b in the simpler bounds. The shift
-of the threshold is at least 1/2, which costs much where its noise is small. The bounds for queries
-that share nothing hold as well, and the smallest one counts.
+:math:`-1 \le a \le 0`, which is fixed by the pair of neighbours, so the proof may use a. Shift the
+threshold by :math:`-a - 1/2 + t/2`, whose absolute value is at most :math:`(1 + t)/2`. Then d lies
+in :math:`[(t-1)/2, (t+1)/2]`: the recursion above for queries with noise 2b. At t = 1 this gives
+:math:`R_\varrho(1)` and :math:`d \in [0, 1]`, so 2/b becomes 1/b in the simpler bounds. The bound
+on the shift is at least 1/2, which is costly where the threshold's noise is small. The bounds for
+queries that share nothing hold as well, and the smallest bound is used.
 
-The supremum is taken on a grid that is refined around the maximum of every step; what is left
-is far below the relative margin of 1e-6 that is added.
+The supremum is taken on a grid that is refined around the maximum of every step. The remaining
+error is far below the relative margin of 1e-6 that is added.
 
 References
 ----------
@@ -75,20 +75,20 @@ from .rdp import _log_power_excess, _orders, rdp_gaussian, rdp_laplace, rdp_pure
 Array: TypeAlias = NDArray[np.float64]
 Indices: TypeAlias = NDArray[np.intp]
 
-# Added to the cost of the queries for the grid (relative).
+# Relative margin for the error of the grid, added to the cost of the queries.
 _MARGIN = 1e-6
-# First grid, in units of the queries' noise, and how often it is refined around the maximum.
+# Spacing of the first grid in units of the queries' noise, and number of refinements.
 _SPACING = 0.03
 _REFINEMENTS = 3
-# Of the first grid's points, one of so many tells which coupling is not worth it.
-_SKIPPED = 8
-# The couplings tried for the best one.
+# A grid coarser by this factor serves to rule out couplings.
+_COARSENING = 8
+# The couplings tried for coupling="best".
 _SHIFTS = tuple(i / 8.0 for i in range(9))
-# Beyond these the recursion costs more than it gains on the closed forms.
+# Beyond these the recursion takes more time than its gain over the closed forms is worth.
 _WIDEST, _FLATTEST = 2000.0, 1e6
-# How often points below their neighbours are left out before the hull is walked.
+# Number of passes that prune points below their neighbours before the hull is computed.
 _PRUNINGS = 20
-# Points above which a grid takes too much memory; the other bounds remain.
+# Number of points above which a grid takes too much memory; the other bounds remain.
 _MOST_POINTS = 2_000_000
 
 
@@ -102,14 +102,14 @@ def rdp_above_threshold(
     coupling: float | str = 1.0,
     shared: bool = False,
 ) -> Any:
-    r"""Return the Renyi cost of halting at the first noisy query above a noisy threshold.
+    r"""Return a bound on the Renyi cost of halting at the first noisy query above the threshold.
 
     Parameters
     ----------
     orders : array_like
         Renyi orders in (1, inf].
     noise : {"laplace", "gaussian"}
-        Of the threshold and of the queries.
+        Noise of both the threshold and the queries.
     threshold_scale, query_scale : float
         Laplace scale or standard deviation over the sensitivity of a query, positive.
         (The paper's budgets are eps_1 = 1/threshold_scale and eps_2 = 1/query_scale, its
@@ -117,22 +117,22 @@ def rdp_above_threshold(
     max_queries : int or None
         Cap K on the number of queries; None for no cap, with Laplace noise only.
     coupling : float or "best", default=1.0
-        The shift t in [0, 1] of the threshold in the proof. Each gives a valid bound; 1 is
-        the classical one, a small one is far better at small orders, "best" tries several.
+        The shift t in [0, 1] of the threshold in the proof. Each gives a valid bound: 1 is
+        the classical one, a small t is far better at small orders, "best" tries several.
     shared : bool, default=False
-        Every query is a value common to all less one of its own, and one record moves each
-        of these within an interval of length one (see this module's docstring); cheaper.
+        If true, every query is a common value minus one of its own, and one record moves each
+        of these within an interval of length one (see this module's docstring). Costs less.
 
     Returns
     -------
     float or ndarray
-        Of the shape of ``orders``. A proven upper bound.
+        A proven upper bound, of the shape of ``orders``.
 
     Raises
     ------
     TypeError, ValueError
-        If an argument is outside its range, or Gaussian noise comes without a cap: then no
-        bound holds, the cost grows with the number of queries.
+        If an argument is outside its range, or Gaussian noise is used without a cap: then no
+        bound holds, as the cost grows with the number of queries.
 
     References
     ----------
@@ -188,7 +188,7 @@ def _bound(
     laplace = noise == "laplace"
     release = rdp_laplace if laplace else _rdp_gaussian
     bounds = [cap * release(order, 1.0 / second)]
-    # Each query has sensitivity 1 too where they share a value: that bound may be smaller.
+    # Queries that share a value have sensitivity 1 too, and that bound may be smaller.
     kinds = [(2.0 * second, True), (second, False)] if shared else [(second, False)]
     for scale, _ in kinds:
         if laplace:
@@ -199,7 +199,7 @@ def _bound(
             bounds.append(release(order, 1.0 / first) + queries)
     if math.isinf(order):
         return min(bounds)
-    worth = []
+    candidates = []
     for scale, common in kinds:
         if scale > _FLATTEST or 2.0 * (1.0 if laplace else order) / scale > _WIDEST:
             continue
@@ -208,9 +208,9 @@ def _bound(
         for shift, queries in zip(shifts, least):
             moved = 0.5 * (1.0 + shift) if common else shift
             threshold = release(order, moved / first) if moved else 0.0
-            worth.append((threshold + queries, threshold, scale, shift))
-    for total, threshold, scale, shift in sorted(worth):
-        if total >= min(bounds):  # nor would the others be smaller
+            candidates.append((threshold + queries, threshold, scale, shift))
+    for total, threshold, scale, shift in sorted(candidates):
+        if total >= min(bounds):  # no later candidate can be smaller
             break
         queries = (1.0 + _MARGIN) * _queries(order, noise, scale, cap, shift)
         bounds.append(threshold + queries)
@@ -223,7 +223,7 @@ def _first_grid(
     least, most = min(*moves, 0.0), max(moves)
     if noise == "laplace":
         left, right = least - 40.0, most + 40.0
-    else:  # h**a h'**(1-a) has its peak a moves away, and the maximum goes out with ln K
+    else:  # h**a h'**(1-a) peaks at order times the move, and the maximizer moves out with ln K
         left, right = order * least - 12.0, order * most + 12.0
         right += math.sqrt(2.0 * math.log(cap))
     return np.union1d(np.arange(left, right, spacing), [0.0, *moves])
@@ -233,11 +233,11 @@ def _first_grid(
 def _queries_at_least(
     order: float, noise: str, scale: float, cap: float, shifts: tuple[float, ...]
 ) -> tuple[float, ...]:
-    """Return a quick lower bound on :func:`_queries`, at several shifts: of few points."""
+    """Return a quick lower bound on :func:`_queries` at several shifts, from a coarse grid."""
     points, moved, ends = [], [], [0]
     for shift in shifts:
         moves = _moves(scale, shift)
-        x = _first_grid(order, noise, cap, moves, _SKIPPED * _SPACING)
+        x = _first_grid(order, noise, cap, moves, _COARSENING * _SPACING)
         for move in moves:
             points.append(x)
             moved.append(np.full(x.size, move))
@@ -250,7 +250,7 @@ def _queries_at_least(
 
 
 def _moves(scale: float, shift: float) -> tuple[float, ...]:
-    """Return how far a record moves a query, up or down, once the threshold has moved."""
+    """Return the nonzero ends, t + 1 and t - 1, of d in units of the queries' noise."""
     return tuple(move for move in ((1.0 + shift) / scale, (shift - 1.0) / scale) if move != 0.0)
 
 
@@ -269,7 +269,7 @@ def _queries(order: float, noise: str, scale: float, cap: float, shift: float) -
             return math.inf
         log_c, u = known
         log_w, used, weights = _iterate(log_c.ravel(), u.ravel(), cap)
-        if not used.size:  # W has no bound
+        if not used.size:  # W is unbounded
             return math.inf
         if refinements_left:
             finer = _between(x, log_c, u, used % x.size, weights)
@@ -290,16 +290,16 @@ def _lines(x: Array, move: Array | float, order: float, noise: str) -> Array:
         on, off = logsf(sign * (x - move)), logsf(sign * x)
         log_c = np.logaddexp(log_c, off + _log_power_excess(on - off, order))
     stay = order * logsf(-(x - move)) + (1.0 - order) * logsf(-x)
-    stay[stay > 700.0] = np.nan  # hopeless: not staying within the floats
+    stay[stay > 700.0] = np.nan  # would overflow: no bound
     return np.stack([log_c, -np.expm1(stay)])
 
 
 def _iterate(log_c: Array, u: Array, cap: float) -> tuple[float, Indices, Array]:
-    """Return ln W_K of W -> max_i c_i + (1 - u_i) W from W = 0, and where the maxima were.
+    """Return ln W_K of W -> max_i c_i + (1 - u_i) W from W = 0, and the maximizers.
 
-    W never decreases (a query that never halts is always possible), so the maximum walks
-    along the upper hull of the points (u, c), and on one line many steps are a geometric sum.
-    The k-th maximum was at i = used[k], of ``a c_i/max(c) - b u_i`` with (a, b) = weights[k].
+    W never decreases (a query that never halts is always possible), so the maximizer walks
+    along the upper hull of the points (u, c), and many steps on one line are a geometric sum.
+    The k-th maximum of ``a c_i/max(c) - b u_i``, (a, b) = weights[k], was at i = used[k].
     """
     if np.isnan(u).any() or (math.isinf(cap) and (u <= 0.0).any()):
         return math.inf, np.empty(0, dtype=np.intp), np.empty((0, 2))
@@ -311,7 +311,7 @@ def _iterate(log_c: Array, u: Array, cap: float) -> tuple[float, Indices, Array]
         return log_w, np.array([best]), np.array([[1.0, math.exp(log_w - top)]])
     hull = _hull(c, u)
     c, rate = c[hull], u[hull]
-    # Line i + 1 takes over from line i where W reaches this; beyond all floats, never.
+    # Line i + 1 exceeds line i once W reaches this limit, which is infinite if it overflows.
     with np.errstate(over="ignore"):
         limits = [*((c[:-1] - c[1:]) / (rate[:-1] - rate[1:])).tolist(), math.inf]
     heights, rates = c.tolist(), rate.tolist()
@@ -323,7 +323,7 @@ def _iterate(log_c: Array, u: Array, cap: float) -> tuple[float, Indices, Array]
         weights.append((scale, w))
         steps = min(left, _steps(w, limits[i], heights[i], rates[i]))
         w, growth = _jump(w, heights[i], rates[i], steps)
-        if growth:  # W outgrew the floats: measure everything in units of e**growth
+        if growth:  # W would overflow: measure everything in units of e**growth
             top, unit = top + growth, math.exp(-growth)
             scale, heights = scale * unit, [height * unit for height in heights]
             limits = [limit * unit for limit in limits]
@@ -332,12 +332,12 @@ def _iterate(log_c: Array, u: Array, cap: float) -> tuple[float, Indices, Array]
 
 
 def _hull(c: Array, u: Array) -> Indices:
-    """Return the points that maximize c - u W for some W >= 0, in the order of growing W."""
+    """Return the points that maximize c - u W for some W >= 0, in order of increasing W."""
     order = np.lexsort((-c, u))[::-1]
     order = order[int(np.argmax(c[order])) :]
     later = np.append(np.maximum.accumulate(c[order][::-1])[::-1][1:], -np.inf)
     order = order[c[order] > later]
-    # Most of the others are below the line between their neighbours: out with all of them at once.
+    # Most of the others lie below the line between their neighbours: drop all of these at once.
     for _ in range(_PRUNINGS):
         with np.errstate(over="ignore"):
             between = np.diff(c[order]) / np.diff(u[order])
@@ -346,13 +346,13 @@ def _hull(c: Array, u: Array) -> Indices:
         if keep.all():
             return order
         order = order[keep]
-    # The upper hull of what is left, by Andrew's monotone chain.
+    # The upper hull of the remaining points, by Andrew's monotone chain.
     heights, rates = c[order].tolist(), u[order].tolist()
     hull: list[int] = []
     slopes: list[float] = []
     for k in range(len(heights)):
         while hull:
-            # Beyond all floats where only such a W tells the points apart.
+            # Infinite where only a W that overflows would distinguish the points.
             slope = (heights[k] - heights[hull[-1]]) / (rates[k] - rates[hull[-1]])
             if not slopes or slope > slopes[-1]:
                 slopes.append(slope)
@@ -364,7 +364,7 @@ def _hull(c: Array, u: Array) -> Indices:
 
 
 def _steps(w: float, limit: float, c: float, u: float) -> float:
-    """Return how many steps of W -> c + (1 - u) W lead from w to the limit."""
+    """Return the number of steps of W -> c + (1 - u) W from w to the limit."""
     if math.isinf(limit):
         return math.inf
     if u == 0.0:
@@ -377,7 +377,7 @@ def _steps(w: float, limit: float, c: float, u: float) -> float:
 
 
 def _jump(w: float, c: float, u: float, steps: float) -> tuple[float, float]:
-    """Return W after some steps of W -> c + (1 - u) W in units of e**growth, and the growth."""
+    """Return (W, growth) after some steps of W -> c + (1 - u) W, with W in units of e**growth."""
     power = steps * math.log1p(-u) if u < 1.0 else -math.inf
     if power > 500.0:
         return w + c * -math.expm1(-power) / -u, power
@@ -386,9 +386,9 @@ def _jump(w: float, c: float, u: float, steps: float) -> tuple[float, float]:
 
 
 def _between(x: Array, log_c: Array, u: Array, used: Indices, weights: Array) -> Array:
-    """Return 20 points more on either side of every one that may be beside a maximum."""
-    # That is, beside the maxima on the grid, and wherever a function may rise above them between
-    # nodes, by less than its second difference (for some of the functions).
+    """Return 20 more points on either side of every point that may be next to a maximum."""
+    # These are the maxima on the grid, and the points around which a function may exceed them
+    # between nodes, by less than its second difference (checked for some of the functions).
     c = np.exp(log_c - log_c.max())
     chosen = np.zeros(x.size, dtype=bool)
     chosen[used] = True
@@ -435,27 +435,27 @@ class AboveThreshold(Event):
     Parameters
     ----------
     noise : {"laplace", "gaussian"}
-        Of the threshold and of the queries.
+        Noise of both the threshold and the queries.
     threshold_scale, query_scale : float
         Laplace scales or standard deviations, in the units of the queries, positive.
     sensitivity : float
-        How far one record moves one query, in [0, inf).
+        Largest change of one query by one record, in [0, inf).
     max_queries : int or None
         Cap on the number of queries; None for no cap, with Laplace noise only.
     shared : bool
-        Every query is a value common to all less one of its own, and one record moves each
-        of these within an interval of length ``sensitivity``: a decrease of clamped losses.
+        If true, every query is a common value minus one of its own, and one record moves each of
+        these within an interval of length ``sensitivity``, as for a decrease of clamped losses.
 
     Raises
     ------
     ValueError
-        If an argument is outside its range, or Gaussian noise comes without a cap.
+        If an argument is outside its range, or Gaussian noise is used without a cap.
 
     Notes
     -----
     The Renyi curve is that of :func:`dpanalysis.privacy.rdp_above_threshold` with the best
     coupling, computed at some orders. (order - 1) times a Renyi divergence is convex in the
-    order, so its chord between bounds is a bound.
+    order, so the chord between bounds is a bound.
 
     References
     ----------

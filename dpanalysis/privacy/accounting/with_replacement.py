@@ -1,8 +1,8 @@
-r"""What a batch of m independent draws costs: a record drawn k times counts k times.
+r"""Privacy of m draws with replacement, in which a record drawn k times counts k times.
 
 Let D and D' differ in one record (replace-one), and draw m rows of n independently. Mark each
-draw with probability 1/n and let the marked ones hit that record: their number K is
-Binomial(m, 1/n), p_k its law, and the others hit other records. Given where every draw would
+draw with probability 1/n and let the marked draws hit that record: their number K is
+Binomial(m, 1/n) with law p_k, and the others hit other records. Given where every draw would
 go without its mark, the answer has on D and on D' the laws
 
 .. math:: P = p_0 \mu_0 + \sum_{k \ge 1} p_k \mu_k, \qquad
@@ -11,29 +11,29 @@ go without its mark, the answer has on D and on D' the laws
 and any two of mu_0, mu_k and mu_k' differ by k slots of the batch. A clipped sum then moves by
 up to 2 k C and not by k C: on D' the k draws hit a record too.
 
-For alpha >= 1 and weights w_k >= 0 that add up to (alpha - 1) p_0,
+For alpha >= 1 and weights w_k >= 0 with the sum (alpha - 1) p_0,
 
 .. math:: P - \alpha Q = \sum_{k \ge 1} (p_k \mu_k - w_k \mu_0 - \alpha p_k \mu_k'),
 
-so that with H the hockey-stick divergence and H_k the largest one of k slots
+so that with H the hockey-stick divergence and H_k its largest value for k slots
 
 .. math:: H_\alpha(P, Q) \le \sum_{k \ge 1} p_k H_k(\alpha_k), \qquad
           \alpha_k = \alpha + w_k / p_k,
 
-by convexity; Q against P is bounded alike. Weights in proportion to p_k give Theorem 10 of
-Balle, Barthe and Gaboardi (2018). For Gaussian noise of shift mu a slot,
-H_k is that of N(k mu, 1) against N(0, 1), whose best test is x > threshold, and the bound is
-least where all k have the same threshold:
+by convexity; Q against P is bounded in the same way. Weights proportional to p_k give Theorem 10
+of Balle, Barthe and Gaboardi (2018). For Gaussian noise with shift mu per slot, H_k is that of
+N(k mu, 1) against N(0, 1), whose optimal test is x > threshold, and the bound is least if all k
+have the same threshold:
 
 .. math:: w_k = p_k (e^{l_k(x)} - \alpha)_+, \qquad l_k(x) = k \mu x - k^2 \mu^2 / 2.
 
-Where no term is cut off at zero this is the divergence of the mixture
-:math:`\sum_k p_k N(k \mu, 1)` from N(0, 1), which two data sets attain: all other records
-opposite to the one replaced. There the bound is exact.
+If no term is truncated at zero, this is the divergence of the mixture
+:math:`\sum_k p_k N(k \mu, 1)` from N(0, 1), which two data sets attain: all other records are
+opposite to the replaced one. In this case the bound is exact.
 
 Under add-or-remove-one the number of records n, and with it the law of every draw, would be
 private, so the scheme is refused. For a fixed n the same bound covers that relation, with the
-same 2 C: the k draws that a removed record leaves hit other records.
+same 2 C: the k draws that would have hit a removed record hit other records.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ from .pure import amplify
 from .rdp import Array, _fixed_size, _log_expm1, _orders, rdp_gaussian
 from .zcdp import gaussian_divergence
 
-# Probability of more copies than a law lists; they count as a loss without bound.
+# Probability of more copies than a law lists; they count as an infinite loss.
 _NEGLIGIBLE = 1e-25
-# Nodes between which thresholds are interpolated.
+# Number of nodes between which thresholds are interpolated.
 _NODES = 4000
-# Draws above which the Renyi bound takes the term of the most copies for all.
+# Number of draws above which the Renyi bound uses the term of the most copies for all terms.
 _MOST_DRAWS = 10_000
 
 
@@ -80,7 +80,7 @@ def _log_law(n: int, m: int) -> Array:
 
 
 def copies(n: int, m: int) -> tuple[float, ...]:
-    """Return Pr(K = k) for k = 1, 2, ... until the rest is below 1e-25."""
+    """Return Pr(K = k) for k = 1, 2, ... until the remaining probability is below 1e-25."""
     n, m = _sizes(n, m)
     # Pr(K >= k) is at most (e m / (n k))^k.
     most = 1
@@ -92,9 +92,9 @@ def copies(n: int, m: int) -> tuple[float, ...]:
 def gaussian_profile(losses: ArrayLike, n: int, m: int, mu: float) -> Array:
     """Return a bound on the delta of Gaussian noise on m draws of n records, at losses >= 0.
 
-    Every choice of weights is a valid bound. The common threshold is interpolated and the
-    weights are scaled to their exact sum, so that an error of the threshold enters squared and
-    upwards. More copies than are listed count as a loss without bound.
+    Every choice of weights gives a valid bound. The common threshold is interpolated and the
+    weights are scaled to their exact sum, so that an error of the threshold only increases the
+    bound, to second order. More copies than are listed count as an infinite loss.
     """
     n, m = _sizes(n, m)
     mu = check_positive("mu", mu)
@@ -113,7 +113,7 @@ def gaussian_profile(losses: ArrayLike, n: int, m: int, mu: float) -> Array:
         wanted.append(np.where(used, t + gap + np.log(-np.expm1(-gap)), -np.inf))
     total = special.logsumexp(wanted, axis=0, b=np.reshape(law, (-1,) + (1,) * t.ndim))
     total = np.where(np.isneginf(total), np.inf, total)
-    with np.errstate(divide="ignore"):  # at a loss of 0 there is nothing to share out
+    with np.errstate(divide="ignore"):  # at a loss of 0 the weights sum to 0
         factor = t + np.log(-np.expm1(-t)) + log_none - total
     unlisted = -math.expm1(log_none) - math.fsum(law) if len(law) < m else 0.0
     delta = np.full(t.shape, max(0.0, unlisted))
@@ -125,8 +125,8 @@ def gaussian_profile(losses: ArrayLike, n: int, m: int, mu: float) -> Array:
 def _threshold(t: Array, law: tuple[float, ...], log_none: float, mu: float) -> Array:
     """Return the x at which sum_k w_k = (e^t - 1) p_0, interpolated between nodes.
 
-    At a given x, alpha is the mean of 1 (of weight p_0) and of those e^l_k (of weight p_k)
-    that are above alpha: the largest among the means of the j largest.
+    At a given x, alpha is the mean of 1 (with weight p_0) and of those e^l_k (with weight p_k)
+    that exceed alpha: the maximum over j of the mean of 1 and the j largest.
     """
     top = float(t.max(initial=0.0))
     # One copy alone would need the largest threshold.
@@ -149,9 +149,9 @@ def pure_with_replacement(epsilon: float, n: int, m: int) -> float:
 
     .. math:: m \ln(1 + (e^\epsilon - 1)/n)
 
-    for a pure loss epsilon in [0, inf] of moving one slot of the batch. Exchange the record in one
-    draw after the other: each exchange is a draw of 1 of n records, which amplifies. Attained by
-    Laplace noise where the other records lie opposite to one of the two.
+    for a pure loss epsilon in [0, inf] of changing one slot of the batch. Replace the record in one
+    draw after the other: each replacement affects a draw of 1 of n records, which amplifies. The
+    bound is attained by Laplace noise if the other records are opposite to one of the two.
 
     Examples
     --------
@@ -165,13 +165,13 @@ def pure_with_replacement(epsilon: float, n: int, m: int) -> float:
 def rdp_with_replacement(orders: ArrayLike, n: int, m: int, noise_multiplier: float) -> Any:
     r"""Return a bound on the Renyi cost of Gaussian noise on m draws of n records: replace-one.
 
-    That of :func:`dpanalysis.privacy.rdp_without_replacement` at the rate 1 - (1 - 1/n)^m,
-    where the moments of a batch that holds the record are mixed over its k copies:
+    The bound of :func:`dpanalysis.privacy.rdp_without_replacement` at the rate 1 - (1 - 1/n)^m,
+    where the moments of a batch that contains the record are mixed over its k copies:
 
     .. math:: e^{(\alpha-1) R(\alpha)} = \sum_{k \ge 1} \Pr(K = k \mid K \ge 1)
               e^{\alpha (\alpha - 1) k^2 / (2 s^2)}.
 
-    The term k = m has the largest exponent, and probability n^-m only. So the bound is of use
+    The term k = m has the largest exponent, but only probability n^-m. So the bound is useful
     for few draws or much noise; a loss distribution does not suffer from that term.
 
     Parameters
@@ -182,7 +182,7 @@ def rdp_with_replacement(orders: ArrayLike, n: int, m: int, noise_multiplier: fl
         Numbers of records and of draws, 1 <= m <= n. Above 10,000 draws the mixture is
         bounded by its term k = m.
     noise_multiplier : float
-        s: standard deviation over the L2 sensitivity to moving one slot, in (0, inf].
+        s: standard deviation over the L2 sensitivity to a change of one slot, in (0, inf].
 
     Returns
     -------
@@ -212,7 +212,7 @@ def rdp_with_replacement(orders: ArrayLike, n: int, m: int, noise_multiplier: fl
         costs = np.full(np.shape(orders), math.inf)
         for i in np.flatnonzero(np.isfinite(orders)):
             order = np.ravel(orders)[i]
-            # The law adds up to 1, which is left out so that nothing cancels.
+            # The law sums to 1, which is left out to avoid cancellation.
             excess = special.logsumexp(law + _log_expm1(order * (order - 1.0) * squares))
             costs.flat[i] = np.logaddexp(0.0, excess) / (order - 1.0)
         return costs

@@ -1,4 +1,4 @@
-"""Zero-concentrated differential privacy, and the exact guarantee of Gaussian noise.
+"""Zero-concentrated differential privacy, and the exact privacy of Gaussian noise.
 
 References
 ----------
@@ -18,7 +18,7 @@ from ..._validation import as_scalar, check_fraction, check_number, check_positi
 from .pure import _positive
 
 _LOG_ROOT_2PI = 0.5 * math.log(2.0 * math.pi)
-# Nodes and weights of Gauss and Legendre's rule on [0, 1], eight of each.
+# Nodes and weights of the Gauss-Legendre rule on [0, 1], eight of each.
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(8)
 _GAUSS = 0.5 * (1.0 + _NODES), 0.5 * _WEIGHTS
 _FEW = 256
@@ -27,8 +27,8 @@ _FEW = 256
 def zcdp_pure(epsilon: ArrayLike) -> Any:
     """Return the smallest rho of an arbitrary epsilon-private release: epsilon tanh(epsilon/2).
 
-    It is below epsilon**2/2, and attained by randomized response in the limit of order 1.
-    ``epsilon`` is in [0, inf], a number or an array.
+    It is less than epsilon**2/2, and attained by randomized response in the limit of order 1.
+    ``epsilon`` is a number or an array in [0, inf].
 
     Examples
     --------
@@ -141,8 +141,8 @@ def gaussian_delta(noise_multiplier: ArrayLike, epsilon: ArrayLike) -> Any:
     .. math:: \Phi(\mu/2 - \epsilon/\mu) - e^\epsilon \Phi(-\mu/2 - \epsilon/\mu),
               \qquad \mu = 1/\text{noise multiplier}
 
-    Several Gaussian releases, also adaptively chosen ones with multipliers fixed
-    beforehand, equal one whose mu**2 is the sum.
+    Several Gaussian releases with multipliers fixed beforehand, also adaptively chosen ones,
+    are equivalent to one whose mu**2 is the sum of theirs.
 
     Parameters
     ----------
@@ -178,7 +178,7 @@ def gaussian_divergence(mu: ArrayLike, loss: ArrayLike) -> Any:
     .. math:: \Phi(a) - e^\epsilon \Phi(a - \mu) = \varphi(a) (m(a) - m(a - \mu))
               = \varphi(a) \int_{a-\mu}^a m'(t)\,dt, \qquad m'(t) = 1 + t\,m(t) > 0.
 
-    The integral replaces the difference where :math:`\mu < 1/2`, so that nothing cancels. Losses
+    The integral replaces the difference where :math:`\mu < 1/2`, to avoid cancellation. Losses
     below 0 follow from those above: :math:`H(-t) = 1 - e^{-t} + e^{-t} H(t)`.
     """
     shift, t = np.broadcast_arrays(np.asarray(mu, dtype=np.float64), loss)
@@ -205,7 +205,7 @@ def _narrow(a: Any, shift: Any) -> Any:
     tame = np.minimum(a, 1.0)
     nodes, weights = _GAUSS
     slopes: Any = (_mills_slope(tame - shift * p) for p in nodes)
-    if tame.size <= _FEW:  # the same numbers by one call: a search asks for one loss at a time
+    if tame.size <= _FEW:  # the same numbers in one call, fast for searches over single losses
         slopes = _mills_slope(tame - np.multiply.outer(nodes, shift))
     mean = sum(w * slope for w, slope in zip(weights, slopes))
     with np.errstate(divide="ignore"):
@@ -254,8 +254,8 @@ def gaussian_epsilon(noise_multiplier: float, delta: float) -> float:
     Returns
     -------
     float
-        Never below the exact value. Where delta is at most 1/2 it is above by at most 1e-12 of
-        the exact value plus 1e-13 over the noise multiplier.
+        Never below the exact value. If delta is at most 1/2, it exceeds the exact value by at most
+        1e-12 of that value plus 1e-13 over the noise multiplier.
 
     Examples
     --------
@@ -281,9 +281,9 @@ def gaussian_lower_epsilon(noise_multiplier: float, delta: float) -> float:
 
 
 def _gaussian_root(mu: float, log_delta: float, quantile: float, sign: float) -> float:
-    """Return the epsilon of a shift mu at ln delta, a bound on rounding times ``sign`` added.
+    """Return the epsilon of a shift mu at ln delta, rounded up (``sign`` 1) or down (-1).
 
-    ``quantile`` is that of a standard normal variable at delta.
+    ``quantile`` is the standard normal quantile at delta.
     """
     from scipy import optimize  # heavy, hence not at the top
 
@@ -291,8 +291,8 @@ def _gaussian_root(mu: float, log_delta: float, quantile: float, sign: float) ->
         return math.inf if sign > 0.0 else 0.0
 
     def excess(epsilon: float) -> float:
-        # What is added bounds the relative error of the divergence; where mu is above some 200 it
-        # is that of a which counts, and the last factor of the callers covers it.
+        # The added term bounds the relative error of the divergence. For mu above about 200 the
+        # error of a dominates instead, and the final factor in the callers covers it.
         a = 0.5 * mu - epsilon / mu
         log = float(_log_divergence(np.float64(mu), np.float64(epsilon)))
         return log + sign * 1e-15 * (4.0 - log + 2.0 * min(a, 0.0) ** 2) - log_delta
@@ -305,7 +305,7 @@ def _gaussian_root(mu: float, log_delta: float, quantile: float, sign: float) ->
 
 
 def gaussian_sum_epsilon(mus: ArrayLike, weights: ArrayLike, delta: float) -> float:
-    """Return the smallest epsilon at which weighted deltas of Gaussian noise add to ``delta``."""
+    """Return the least epsilon at which a weighted sum of Gaussian deltas equals ``delta``."""
     from scipy import optimize  # heavy, hence not at the top
 
     shifts, shares = np.asarray(mus, dtype=np.float64), np.asarray(weights, dtype=np.float64)
@@ -315,7 +315,7 @@ def gaussian_sum_epsilon(mus: ArrayLike, weights: ArrayLike, delta: float) -> fl
     if delta == 0.0 or math.isinf(largest):
         return math.inf
     each = delta / float(shares.sum())
-    if each <= 1e-300:  # with huge weights deltas are subnormal: as if all shifts were the largest
+    if each <= 1e-300:  # huge weights make deltas subnormal: take all shifts to be the largest
         log_each = math.log(delta) - math.log(float(shares.sum()))
         quantile = float(special.ndtri_exp(log_each))
         return _gaussian_root(largest, log_each, quantile, 1.0) * (1.0 + 1e-13)
@@ -324,13 +324,13 @@ def gaussian_sum_epsilon(mus: ArrayLike, weights: ArrayLike, delta: float) -> fl
         return high
 
     def excess(epsilon: float) -> float:
-        # What is added bounds the relative error of the divergences, and of their sum.
+        # The added terms bound the relative error of the divergences, and of their sum.
         total = float(shares @ gaussian_divergence(shifts, epsilon))
         return math.log(total / delta) + 1e-14 + 3e-15 * (epsilon / largest) ** 2
 
     if excess(0.0) <= 0.0:
         return 0.0
-    if excess(high) >= 0.0:  # by rounding, where all are alike
+    if excess(high) >= 0.0:  # by rounding, where all shifts are alike
         return high
     root = float(optimize.brentq(excess, 0.0, high, xtol=1e-300, rtol=1e-14))
     return root * (1.0 + 1e-13)

@@ -1,7 +1,7 @@
-"""What may be asked of a batch besides its gradient: one file a family of queries.
+"""Queries that a batch answers besides its gradient, one file per family.
 
-A query states the event that it costs from public facts alone, and answers from the records
-with noise of :mod:`dpanalysis.privacy.mechanisms`. The oracle pays before it lets it answer.
+A query computes its event from public facts alone, and its answer from the records with noise of
+:mod:`dpanalysis.privacy.mechanisms`. The oracle charges the event before the query is answered.
 A number outside the range that a docstring states raises ValueError.
 """
 

@@ -1,4 +1,4 @@
-"""Queries and the records that they answer from; what the proofs for whole solutions assume."""
+"""Base class of queries, their records, and the assumptions of proofs for whole solutions."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Records:
-    """The batch that a query answers from; no method ever holds one.
+    """The batch on which a query is evaluated; methods never have access to one.
 
     ``rows`` is the batch drawn, which may be empty; None for all records. ``size`` is the PUBLIC
-    size that sums are divided by: the expected size of the batch.
+    divisor of sums: the expected size of the batch.
     """
 
     problem: Any
@@ -45,41 +45,41 @@ class Ray(NamedTuple):
 
     def ends(self) -> tuple[np.ndarray, ...]:
         """Return w and the points of the smallest and the largest step; the rest lie between."""
-        with np.errstate(over="ignore", invalid="ignore"):  # whoever asks checks them
+        with np.errstate(over="ignore", invalid="ignore"):  # the caller checks them
             least, most = min(self.step_sizes), max(self.step_sizes)
             return self.w, self.w - least * self.direction, self.w - most * self.direction
 
 
 class Query(ABC):
-    """A question about the records of one batch.
+    """A query on the records of one batch.
 
-    :meth:`event` must bound what :meth:`answer` tells about any one record; it is charged
+    :meth:`event` must bound what :meth:`answer` reveals about any one record; it is charged
     before the answer. See :class:`~dpanalysis.privacy.queries.FirstDecrease`.
     """
 
-    #: What one answer evaluates for every record of the batch, for counting.
+    #: Quantity that one answer evaluates for every record of the batch, for counting.
     evaluates = "loss"
 
     @abstractmethod
     def event(self, facts: PublicFacts, sampling: Sampling) -> Event | None:
         """Return the cost on a batch drawn by ``sampling``, before amplification.
 
-        None where the answer is exact. Looks at public facts only, and raises where no bound
-        makes the answer private.
+        None if the answer is exact. Uses public facts only, and raises if no bound makes the
+        answer private.
         """
 
     def iterates(self) -> Sequence[np.ndarray]:
         """Return the public points, (d,) or (K, d), at which records are evaluated.
 
-        What a record's loss is at a huge point may overflow, or not, by what the record is. So
-        the oracle refuses huge points before it answers. Points on a line may be given by its
-        ends. Points that the query finds from the records are not public and not listed.
+        Whether a record's loss overflows at a huge point depends on the record, so the oracle
+        refuses huge points before it answers. Points on a line may be given by its ends. Points
+        that the query computes from the records are not public and not listed.
         """
         return ()
 
     @abstractmethod
     def answer(self, records: Records, random: Any) -> tuple[Any, int]:
-        """Return the noisy answer, and how often each record was evaluated for it."""
+        """Return the noisy answer, and the number of evaluations of each record."""
 
 
 # Assumptions of the proofs for whole solutions
@@ -87,36 +87,36 @@ class Query(ABC):
 
 @dataclass(frozen=True)
 class Curvature:
-    """What is public of one record of a loss of linear predictions."""
+    """Public bounds on the curvature of one record, for a loss of linear predictions."""
 
-    rank: int  # of the Hessian, at most
-    trace: float  # of the Hessian, at most
-    corners: int  # of a polytope with all derivatives in the predictions
+    rank: int  # bound on the rank of the Hessian
+    trace: float  # bound on the trace of the Hessian
+    corners: int  # of a polytope that contains all derivatives in the predictions
     flat: bool = False  # see ``PublicFacts.curvature_vanishes_at_max_slope``
 
     def cost(self, convexity: float, pull: float = 0.0) -> float:
-        """Return the largest log-ratio of determinants; see :class:`PerturbedMinimum`."""
+        """Return the bound on the log-ratio of determinants; see :class:`PerturbedMinimum`."""
         if not self.flat or pull == 0.0:
             return self.rank * math.log1p(self.trace / (self.rank * convexity))
         T = 4.0 * self.trace / convexity
         if pull >= T:
             return 0.0
-        # Where the slope p pull + ln(1 + T p (1 - p)) has its maximum: in (1/2, 1). A p that is
-        # off by its rounding misses the maximum by that rounding squared.
+        # The p in (1/2, 1) that maximizes p pull + ln(1 + T p (1 - p)). A rounding error of p
+        # changes the maximum by the square of that error only.
         p = 2.0 * (1.0 + pull / T) / (2.0 - pull + math.sqrt(4.0 + pull**2 + 4.0 * pull**2 / T))
         p = min(p, 1.0)
         return max(0.0, math.log1p(T * p * (1.0 - p)) - (1.0 - p) * pull)
 
     def convexity(self, cost: float) -> float:
-        """Return the least strong convexity of the sum at which the ratio costs so much."""
+        """Return the least strong convexity of the sum for which the log-ratio is ``cost``."""
         return self.trace / (self.rank * math.expm1(cost / self.rank))
 
 
 def check_double(facts: PublicFacts) -> None:
     """Raise ValueError unless gradients of records are computed in float64.
 
-    In single precision they are those of another iterate, up to 6e-8 of it away: where the loss is
-    steep that moves a step, or a minimum, farther than one record may.
+    In single precision they are those of another iterate, at a relative distance up to 6e-8: if the
+    loss is steep, this moves a step, or a minimum, farther than one record may.
     """
     if not facts.double_precision:
         raise ValueError(
@@ -135,7 +135,7 @@ def check_penalty(facts: PublicFacts) -> None:
 
 
 def check_smooth(facts: PublicFacts) -> None:
-    """Raise ValueError unless every record's loss is convex, Lipschitz and smooth for sure."""
+    """Raise ValueError unless every record's loss is known to be convex, Lipschitz and smooth."""
     _check_convex(facts)
     if not math.isfinite(facts.hessian_bound):
         raise ValueError(_NOT_SMOOTH)
@@ -162,7 +162,7 @@ def _check_convex(facts: PublicFacts) -> None:
 def curvature_of(facts: PublicFacts) -> Curvature:
     """Return the curvature of a record, or raise ValueError: see :class:`PerturbedMinimum`.
 
-    Every record's loss must be convex, Lipschitz, smooth and one of linear predictions.
+    Every record's loss must be a convex, Lipschitz and smooth function of linear predictions.
     """
     _check_convex(facts)
     rank, corners = facts.hessian_rank, facts.derivative_corners
@@ -178,6 +178,6 @@ def curvature_of(facts: PublicFacts) -> Curvature:
 
 
 def check_full(sampling: Sampling) -> None:
-    """Raise ValueError unless all records are to be taken."""
+    """Raise ValueError unless the batch is all records."""
     if not isinstance(sampling, Full):
         raise ValueError(f"sampling must be Full() for a whole solution, got {sampling!r}")

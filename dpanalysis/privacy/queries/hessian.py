@@ -1,4 +1,4 @@
-"""Queries of curvature: the Hessian of the objective, and its smallest eigenvalue."""
+"""Curvature queries: the Hessian of the objective, and its smallest eigenvalue."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from .base import Query, Records
 if TYPE_CHECKING:
     from ..facts import PublicFacts
 
-_BLOCK_ENTRIES = 1 << 20  # of noise that is drawn again and again
-_MOST_EXACT = 2000  # parameters up to which a matrix with exact noise is formed
+_BLOCK_ENTRIES = 1 << 20  # entries of noise drawn at once, again for every product
+_MOST_EXACT = 2000  # largest d for which a matrix with exact noise is formed
 
 
 def hessian_sensitivity(facts: PublicFacts, sampling: Sampling) -> float:
-    """Return how far one record moves the mean Hessian, in the Frobenius norm.
+    """Return the sensitivity of the mean Hessian in the Frobenius norm.
 
     With B the bound on the norm of one record's Hessian, k that on its rank and n the public
-    batch size, that is 1/n times
+    batch size, it is 1/n times
 
     =================  =======================  ========================
     relation           convex records           any
@@ -37,15 +37,15 @@ def hessian_sensitivity(facts: PublicFacts, sampling: Sampling) -> float:
     =================  =======================  ========================
 
     and so sqrt(2) B/n for a linear predictor under a convex loss, where k = 1. ValueError if
-    nothing bounds the Hessian of a record.
+    the Hessian of a record has no bound.
 
     Notes
     -----
-    *Proof.* Only the squares of the at most k eigenvalues of one Hessian enter its norm, none
-    above B^2: at most sqrt(k) B, and at most twice that for a difference. Where both Hessians
-    are positive semidefinite, A - A' is at most A and at least -A': it has at most k positive
-    eigenvalues and at most k negative ones, none beyond B. All are attained, by projections on
-    the same space with opposite signs, and on orthogonal ones.
+    *Proof.* The squared norm of one Hessian is the sum of the squares of its at most k nonzero
+    eigenvalues, none above B^2: the norm is at most sqrt(k) B, and at most twice that for a
+    difference. If both Hessians are positive semidefinite, A - A' is at most A and at least -A':
+    it has at most k positive eigenvalues and at most k negative ones, none beyond B. All bounds
+    are attained, by projections on the same space with opposite signs, and on orthogonal ones.
 
     References
     ----------
@@ -72,7 +72,7 @@ def hessian_sensitivity(facts: PublicFacts, sampling: Sampling) -> float:
         moved = math.sqrt(min(2 * rank, facts.d)) if facts.convex_records else 2.0 * math.sqrt(rank)
     else:
         moved = math.sqrt(rank)
-    rounded = 2.0 * facts.rounding * math.sqrt(rank)  # that of both computed sums
+    rounded = 2.0 * facts.rounding * math.sqrt(rank)  # the errors of both computed sums
     return (moved + rounded) * facts.hessian_bound / sampling.expected_size(facts.n)
 
 
@@ -85,7 +85,7 @@ class NoisyHessian(Query):
     with the public penalty r, the public batch size B and independent entries of E on and above
     the diagonal: of standard deviation sigma on it and sigma/sqrt 2 above it, which is Gaussian
     noise of standard deviation sigma in every coordinate of an orthonormal basis of the
-    symmetric matrices. So the sensitivity that counts is that in the Frobenius norm.
+    symmetric matrices. So the relevant sensitivity is that in the Frobenius norm.
 
     Parameters
     ----------
@@ -102,7 +102,7 @@ class NoisyHessian(Query):
     w: np.ndarray
     std: float
     evaluates = "hessian"
-    #: Noise above the diagonal, in units of that on it.
+    #: Ratio of the standard deviations above and on the diagonal.
     off_diagonal = math.sqrt(0.5)
 
     def __post_init__(self) -> None:
@@ -110,7 +110,7 @@ class NoisyHessian(Query):
         check_number("std", self.std, low=0.0)
 
     def event(self, facts: PublicFacts, sampling: Sampling) -> Gaussian | None:
-        """Return the cost at the sensitivity of :func:`hessian_sensitivity`."""
+        """Return the cost at sensitivity :func:`hessian_sensitivity`."""
         if self.std == 0.0 or not facts.has_records:
             return None
         return Gaussian(self.std, hessian_sensitivity(facts, sampling))
@@ -127,17 +127,17 @@ class NoisyHessian(Query):
         hessian[above] = mechanisms.noisy(random, hessian[above], "gaussian", self.std, shares)
         diagonal = np.diag_indices(len(hessian))
         hessian[diagonal] += _penalty_curvature(records.problem, self.w)
-        # The lower half is not that of the sum, which may differ by rounding: it is a copy.
+        # The lower half is copied from the upper: that of the sum may differ by rounding.
         return np.triu(hessian) + np.triu(hessian, 1).T, 1
 
 
 @dataclass(frozen=True, eq=False)
 class NoisyCurvature(Query):
-    r"""The smallest eigenvalue of :class:`NoisyHessian`, and its vector, by Lanczos' method.
+    r"""The smallest eigenvalue of :class:`NoisyHessian`, and its eigenvector, by Lanczos' method.
 
     The matrix is not formed: its noise is :math:`(G + G^\top)/2` with independent entries of G,
-    which has the same law, and is drawn again from the same seed for every product, block by
-    block. So every product sees the same noisy Hessian, all of which the cost pays for.
+    which has the same law, and is redrawn from the same seed for every product, block by block.
+    So every product uses the same noisy Hessian, and the cost is that of releasing all of it.
 
     Parameters
     ----------
@@ -146,15 +146,15 @@ class NoisyCurvature(Query):
     std : float
         As in :class:`NoisyHessian`.
     iterations : int
-        Products, at least 1; see :func:`dpanalysis.theory.lanczos_iterations`.
+        Number of products, at least 1; see :func:`dpanalysis.theory.lanczos_iterations`.
 
     Notes
     -----
-    Takes ``iterations`` vectors of d numbers of memory, and d^2 normal numbers a product. The
+    Needs memory for ``iterations`` vectors of d numbers, and d^2 normal numbers per product. The
     seed has 128 bits and comes from the source of the noise.
 
-    For ``rng="os"`` and d up to 2000 the noisy Hessian is released as :class:`NoisyHessian` gives
-    it, and its eigenvalue taken. Beyond that the noise is floating point, which the ledger says.
+    For ``rng="os"`` and d up to 2000 the noisy Hessian is computed by :class:`NoisyHessian`, and
+    then its eigenvalue. Beyond that the noise is floating point, which the ledger records.
 
     References
     ----------
@@ -183,7 +183,7 @@ class NoisyCurvature(Query):
         """Return ((eigenvalue, eigenvector (d,)), number of products)."""
         problem, d = records.problem, len(self.w)
         if isinstance(random, mechanisms.SystemRandom) and d <= _MOST_EXACT:
-            from scipy.linalg import eigh  # here: it takes its time
+            from scipy.linalg import eigh  # here, since its import is slow
 
             released, _ = NoisyHessian(self.w, self.std).answer(records, random)
             values, vectors = eigh(released, subset_by_index=[0, 0])
@@ -194,7 +194,7 @@ class NoisyCurvature(Query):
 
         def product(v: np.ndarray) -> np.ndarray:
             mean = problem.hvp_sum(self.w, v, records.rows) / records.size
-            # The noise comes first: a large penalty would round away what it has to hide.
+            # Add the noise first: a large penalty would round it away.
             return (mean + noise(v)) + penalty * v
 
         return lanczos(product, mechanisms.gaussian(random, 1.0, d), steps), steps
@@ -206,7 +206,7 @@ def _penalty_curvature(problem: Any, w: np.ndarray) -> Any:
 
 
 def symmetric_noise(random: Any, d: int, std: float) -> Callable[[np.ndarray], np.ndarray]:
-    """Return v -> E v for one matrix E with the law of :class:`NoisyHessian`, never stored."""
+    """Return v -> E v for one matrix E with the law of :class:`NoisyHessian`, not stored."""
     seed = [int(part) for part in random.integers(0, 2**32, size=4)]
 
     def blocks() -> Iterator[tuple[slice, np.ndarray]]:
@@ -231,9 +231,9 @@ def lanczos(
     product: Callable[[np.ndarray], np.ndarray], start: np.ndarray, steps: int
 ) -> tuple[float, np.ndarray]:
     """Return the least Ritz value of ``steps`` Lanczos steps and its vector, of norm 1."""
-    # Every vector is made orthogonal to all before, twice: without that, copies of eigenvalues
-    # appear. A Krylov space that ends early is invariant, and holds the answer for this start.
-    from scipy.linalg import eigh_tridiagonal  # here: it takes its time
+    # Every vector is reorthogonalized against all before, twice, or spurious copies of eigenvalues
+    # appear. At a breakdown the Krylov space is invariant and contains the answer for this start.
+    from scipy.linalg import eigh_tridiagonal  # here, since its import is slow
 
     basis = np.zeros((steps, len(start)))
     diagonal, off = np.zeros(steps), np.zeros(steps)

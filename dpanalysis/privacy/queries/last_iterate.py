@@ -1,4 +1,4 @@
-"""The last of many noisy gradient steps, released alone."""
+"""Release of the last iterate alone, of many noisy gradient steps."""
 
 from __future__ import annotations
 
@@ -22,50 +22,50 @@ if TYPE_CHECKING:
     from ..facts import PublicFacts
 
 _UNIT = 2.0**-53  # relative error of one rounding
-_NEARLY = 2.0**-39  # of mechanisms.nearly, relative to 1 + |x| in each coordinate
-_FARTHEST = 1000.0  # steps of the largest length from 0 to the start
-_LARGEST = 1e100  # iterate; predictions are then far from overflowing
+_NEARLY = 2.0**-39  # error of mechanisms.nearly, relative to 1 + |x| in each coordinate
+_FARTHEST = 1000.0  # largest norm of the start, in units of the longest step
+_LARGEST = 1e100  # largest iterate; predictions are then far from overflowing
 
 
 @dataclass(frozen=True, eq=False)
 class LastNoisyIterate(Query):
-    r"""Where some steps of gradient descent with Gaussian noise end; no other iterate is released.
+    r"""The last iterate of gradient descent with Gaussian noise; no other iterate is released.
 
     .. math:: w_k = w_{k-1} - \eta \Big(\frac{1}{B} \sum_{i \in b_k} h_i(w_{k-1})
               + \nabla r(w_{k-1}) + Z_k\Big), \qquad Z_k \sim N(0, \sigma^2 I),
 
     with the (clipped) gradients :math:`h_i` of the records, the penalty r, and :math:`B = n/l` for
-    the public n. With l = 1 batch every step takes all records; else the l batches take turns, and
-    the i-th record is in the batch i mod l.
+    the public n. With l = 1 batch every step uses all records; else the steps cycle through the l
+    batches, and the i-th record is in the batch i mod l.
 
     Parameters
     ----------
     start : ndarray of shape (d,)
-        Public; at most 1000 times the length of the longest step from 0.
+        Public; of norm at most 1000 times the length of the longest step.
     step_size : float
         :math:`\eta`, at most 2 / :meth:`curvature`.
     iterations : int
         A multiple of ``batches``.
     std : float
-        :math:`\sigma`, of the noise on one mean gradient; 0 answers exactly.
+        :math:`\sigma` of the noise on one mean gradient; 0 answers exactly.
     batches : int
         l.
     clipping : Flat, Automatic, PerSampleAdaptive or None
 
     Notes
     -----
-    *Premises.* The loss of every record is convex, with Hessians of norm at most H, and
-    :math:`\|h_i\| \le G`; r is m-strongly convex and smooth, with its minimum at 0. All of that is
+    *Assumptions.* The loss of every record is convex, with Hessians of norm at most H, and
+    :math:`\|h_i\| \le G`; r is m-strongly convex and smooth, with its minimum at 0. All bounds are
     public. The objective of B records is L-smooth, and a batch has at most N. So its mean loss,
     penalty included, has a curvature in [m, M], :math:`M = L + (N/B - 1)H`. A step without noise
     is Lipschitz with :math:`c = \max(|1 - \eta m|, |1 - \eta M|) \le 1`, and one record moves it by
     at most :math:`\Delta = \eta S/B`, S being G for a record added or removed, 2G for one replaced.
     These are the conditions of :mod:`dpanalysis.privacy.accounting.last_iterate`, and
     mu is :func:`~dpanalysis.privacy.last_iterate_gdp` of the ratio
-    :math:`\Delta/(\eta\sigma)`. Batches need replace_one: a record that is added or removed would
-    move the others from batch to batch.
+    :math:`\Delta/(\eta\sigma)`. Batches need replace_one: adding or removing a record would move
+    the others from batch to batch.
 
-    *Clipped gradients* are those of other convex losses, if a record has one linear prediction
+    *Clipped gradients* are gradients of other convex losses, if a record has one linear prediction
     :math:`z = \langle x, w\rangle` and the rule is one of the three. The gradient
     :math:`\ell'(z) x` of norm :math:`u = |\ell'(z)| \|x\|` becomes
 
@@ -76,33 +76,34 @@ class LastNoisyIterate(Query):
     C q/(q + r), :math:`q = u^2 + ru`, for ``PerSampleAdaptive``. As :math:`\ell'` is nondecreasing,
     so is :math:`\psi`, and :math:`\psi(z) x` is the gradient in w of the convex function
     :math:`\int_0^z \psi`. Its curvature is :math:`h'(u) \ell''(z) \|x\|^2`, at most :math:`\lambda`
-    times the unclipped one for the largest slope of h, :math:`\lambda` (:func:`largest_slope`). So
-    M has :math:`\lambda N/B` in the place of N/B, and is L where that is below 1. The weights of
-    value clipping fall where the loss rises: of the logistic loss the clipped gradient tends to 0
-    where the loss is steepest, and no convex loss has such a gradient. With several predictions
-    :math:`\mathrm{weight}(\|g\|)\, g` need not be a gradient of anything.
+    times the unclipped one for the largest slope :math:`\lambda` of h (:func:`largest_slope`). So
+    M has :math:`\lambda N/B` in place of N/B, and is L if that is below 1. The weights of value
+    clipping decrease with the loss: for the logistic loss the clipped gradient tends to 0 where the
+    loss is steepest, and no convex loss has such a gradient. With several predictions
+    :math:`\mathrm{weight}(\|g\|)\, g` need not be a gradient of any function.
 
-    *Rounding.* The lemma is about real numbers. Compare each run with one that starts alike, takes
-    its steps exactly, and adds the same real noise. Let a computed step be within :math:`\rho` of
-    the exact step from the same point; then the runs are within :math:`r_k = c\, r_{k-1} + \rho`
-    of each other, as an exact step does not expand. Move the exact runs towards each other as in
-    the proof of the lemma, up to the last step: given all that was drawn before, it adds real noise
-    to a computed point, and to make the two points equal takes :math:`2(c\, r_{T-1} + \rho)` more
-    than for the exact runs. The earlier points, rounding included, are functions of the real noise,
-    which is known from the exact ones. So by Minkowski's inequality mu grows by at most
+    *Rounding.* The lemma is about real numbers. Compare each run with one from the same start that
+    takes its steps exactly and adds the same real noise. Let a computed step be within :math:`\rho`
+    of the exact step from the same point; then the distance of the runs is at most
+    :math:`r_k = c\, r_{k-1} + \rho`, as an exact step does not expand. Shift the exact runs towards
+    each other as in the proof of the lemma, up to the last step: conditioned on all earlier draws,
+    it adds real noise to a computed point, and to make the two points equal takes
+    :math:`2(c\, r_{T-1} + \rho)` more than for the exact runs. The earlier points, rounding
+    included, are functions of the real noise, which is determined by the exact ones. So by
+    Minkowski's inequality mu grows by at most
 
     .. math:: \frac{2\rho}{\eta\sigma} \sum_{j<T} c^j.
 
-    :math:`\rho` has four parts. With u = 2^-53 and iterates of length at most R: the sum over
-    records is off by :math:`\eta G/B` times ``facts.rounding``; a prediction by (d + 16) u R
-    :math:`\|x\|`, which moves a step by :math:`\eta M (d + 16) u R \le 2 (d + 16) u R`; the other
-    operations on a record's gradient and on the iterate, by some units of the largest of R and
-    :math:`\eta G N/B`, together at most 160 u R; and the noise by 2^-39 of the sum of its length
-    and :math:`\sqrt d`. The length of the noise of a step, moved by at most :math:`\mu` standard
-    deviations, is at most :math:`\eta\sigma\kappa`, :math:`\kappa = \sqrt d + 40 + \mu`, but with a
-    probability below :math:`e^{-800}`, which is no positive number in double precision. As the
-    steps of a penalty alone do not expand and leave 0 where it is, :math:`R = (1000 + \sum_{j<T}
-    c^j)\, \eta G N/B + \sum_{j<T} c^j\, \eta\sigma\kappa`.
+    :math:`\rho` has four parts. With u = 2^-53 and iterates of norm at most R, they are the errors
+    of the sum over records, :math:`\eta G/B` times ``facts.rounding``; of a prediction, (d + 16) u
+    R :math:`\|x\|`, which moves a step by :math:`\eta M (d + 16) u R \le 2 (d + 16) u R`; of the
+    other operations on a record's gradient and on the iterate, some units of the larger of R and
+    :math:`\eta G N/B`, together at most 160 u R; and of the noise, 2^-39 of the sum of its norm and
+    :math:`\sqrt d`. The norm of the noise of a step, shifted by at most :math:`\mu` standard
+    deviations, is at most :math:`\eta\sigma\kappa`, :math:`\kappa = \sqrt d + 40 + \mu`, except
+    with probability below :math:`e^{-800}`, which underflows to 0 in double precision. As the steps
+    of a penalty alone do not expand and leave 0 fixed, :math:`R = (1000 + \sum_{j<T} c^j)\, \eta G
+    N/B + \sum_{j<T} c^j\, \eta\sigma\kappa`.
 
     References
     ----------
@@ -132,7 +133,7 @@ class LastNoisyIterate(Query):
             )
 
     def event(self, facts: PublicFacts, sampling: Sampling) -> Event | None:
-        """Return the Gaussian event of the whole run; ValueError if a premise does not hold."""
+        """Return the Gaussian event of the whole run; ValueError if an assumption fails."""
         check_full(sampling)
         contraction = self.contraction(facts)
         step = self._longest_step(facts)
@@ -154,7 +155,7 @@ class LastNoisyIterate(Query):
         return Gaussian(1.0, mu * (1.0 + 1e-12))
 
     def contraction(self, facts: PublicFacts) -> float:
-        """Return c, or raise ValueError naming the premise that does not hold."""
+        """Return c, or raise ValueError naming the assumption that fails."""
         largest = self.curvature(facts)
         if self.step_size * largest > 2.0:
             raise ValueError(
@@ -166,7 +167,7 @@ class LastNoisyIterate(Query):
         return min(1.0, c + 2.0**-48)  # above its rounding
 
     def curvature(self, facts: PublicFacts) -> float:
-        """Return M, or raise ValueError naming the premise that does not hold."""
+        """Return M, or raise ValueError naming the assumption that fails."""
         _check_premises(facts, self.clipping)
         if self.batches > 1 and facts.relation != REPLACE_ONE:
             raise ValueError(
@@ -179,11 +180,11 @@ class LastNoisyIterate(Query):
         return (facts.L + more * _record_curvature(facts)) * (1.0 + 2.0**-48)
 
     def _crowding(self, facts: PublicFacts) -> float:
-        """Return N/B: how many records a batch may have, for one of the divisor."""
+        """Return N/B, the largest number of records in a batch over the divisor."""
         return math.ceil(facts.record_limit / self.batches) * self.batches / facts.n
 
     def _sensitivity(self, facts: PublicFacts) -> float:
-        """Return S/B, of one mean gradient."""
+        """Return S/B, the sensitivity of one mean gradient."""
         return facts.record_sensitivity(2, self.clipping) * self.batches / facts.n
 
     def _longest_step(self, facts: PublicFacts) -> float:
@@ -192,7 +193,7 @@ class LastNoisyIterate(Query):
         return self.step_size * bound * self._crowding(facts)
 
     def _rounding(self, facts: PublicFacts, contraction: float, mu: float) -> float:
-        """Return the distance of the computed last iterate from the exact one; see Notes."""
+        """Bound the distance of the computed last iterate from the exact one; see Notes."""
         for size, name in ((self._sensitivity(facts), "a sensitivity"), (self.std, "std")):
             facts.check_magnitude(self.step_size, size, what=f"step_size times {name}")
         steps = _sum_of_powers(contraction, self.iterations)
@@ -211,7 +212,7 @@ class LastNoisyIterate(Query):
         return (self.start,)
 
     def answer(self, records: Records, random: Any) -> tuple[np.ndarray, int]:
-        """Return the last iterate, and the gradients of each record that it took."""
+        """Return the last iterate, and the number of gradients of each record."""
         problem, penalty = records.problem, records.problem.regularizer
         problem.check_clipping(self.clipping)
         w = np.array(self.start, dtype=np.float64)
@@ -234,12 +235,12 @@ class LastNoisyIterate(Query):
 def largest_slope(clipping: Clipping | None) -> float:
     r"""Return the largest slope of u weight(u), by which clipping multiplies the curvature.
 
-    Of PSAC it is :math:`C r (2u + r)/(q + r)^2`, q = u^2 + ru. Its derivative vanishes where
-    :math:`q + r = (2u + r)^2`, that is for r < 1 at
+    For PSAC the slope is :math:`C r (2u + r)/(q + r)^2`, q = u^2 + ru. Its derivative vanishes
+    where :math:`q + r = (2u + r)^2`, that is for r < 1 at
     :math:`2u + r = \sqrt{(4r - r^2)/3}`, and the slope is C r over the cube of that; for other r it
-    falls from C at u = 0. ValueError for other rules.
+    decreases from C at u = 0. ValueError for other rules.
     """
-    kind: Any = type(clipping)  # of a class that extends one of these, nothing is known
+    kind: Any = type(clipping)  # a subclass may have any weights
     if clipping is None or kind is Flat:
         return 1.0
     if kind is Automatic:
@@ -255,7 +256,7 @@ def largest_slope(clipping: Clipping | None) -> float:
 
 
 def _check_premises(facts: PublicFacts, clipping: Clipping | None) -> None:
-    """Raise ValueError unless the records keep the premises of :class:`LastNoisyIterate`."""
+    """Raise ValueError unless the records satisfy the assumptions of :class:`LastNoisyIterate`."""
     if not facts.has_records or facts.declared_sensitivity is not None:
         raise ValueError("problem must consist of records, whose losses are known to be convex")
     if not facts.convex_records:
@@ -278,12 +279,12 @@ def _check_premises(facts: PublicFacts, clipping: Clipping | None) -> None:
 
 
 def _record_curvature(facts: PublicFacts) -> float:
-    """Return H, the bound on the norm of one record's Hessian, which has no negative eigenvalue."""
+    """Return H, the bound on the norm of one record's Hessian, which is positive semidefinite."""
     return min(facts.hessian_bound, facts.hessian_trace)
 
 
 def _sum_of_powers(c: float, count: int) -> float:
-    """Return the sum of the first powers of c, from 0 on."""
+    """Return the sum of the first ``count`` powers of c, from c^0 on."""
     if c == 1.0:
         return float(count)
     return -math.expm1(count * math.log(c)) / (1.0 - c)  # c is above 0, see contraction

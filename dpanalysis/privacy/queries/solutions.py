@@ -1,4 +1,4 @@
-"""Queries of whole solutions: the end of a descent, and the perturbed minimizer."""
+"""Queries of whole solutions: the output of a descent, and the perturbed minimizer."""
 
 from __future__ import annotations
 
@@ -31,25 +31,24 @@ from .base import (
 if TYPE_CHECKING:
     from ..facts import PublicFacts
 
-_MOST_SENSITIVITIES = 128  # of a descent that are told apart
-# Part of its sensitivity that is charged for the rounding of one descent, and that it may be.
+_MOST_SENSITIVITIES = 128  # largest number of distinct sensitivities of a descent
+# Rounding error of one descent relative to its sensitivity: least charged, and largest allowed.
 _ROUNDING, _MOST_ROUNDING = 1e-4, 1e-2
 
 
 @dataclass(frozen=True, eq=False)
 class NoisyDescent(Query):
-    r"""Where some passes of gradient descent over the records end, with noise.
+    r"""The output of some passes of gradient descent over the records, with noise.
 
-    Each record is put into one of m batches, uniformly and independently, and every pass takes
-    the batches in their order. A step on batch b, with :math:`B = n/m` for the public n, is
+    Each record is assigned to one of m batches, uniformly and independently, and every pass uses
+    the batches in order. A step on batch b, with :math:`B = n/m` for the public n, is
 
     .. math:: w \leftarrow w - \eta \Big(\frac{1}{\max(B, |b|/2)} \sum_{i \in b} \nabla f_i(w)
               + \nabla r(w)\Big).
 
-    With ``average`` the iterates of the last pass are averaged, and one step on all records is
-    made from there. Only the end is released, with Gaussian noise or with noise of density
-    proportional to :math:`e^{-\|x\|/\text{scale}}`
-    (:func:`dpanalysis.privacy.mechanisms.spherical`).
+    With ``average``, one step on all records is made from the average of the last pass. Only the
+    output is released, with Gaussian noise or with noise of density proportional to
+    :math:`e^{-\|x\|/\text{scale}}` (:func:`dpanalysis.privacy.mechanisms.spherical`).
 
     Parameters
     ----------
@@ -72,21 +71,21 @@ class NoisyDescent(Query):
     replaced.
 
     *Contraction.* The objective of a step is :math:`\mu`-strongly convex, and L-smooth with
-    :math:`L = 2\beta` and what the penalty adds, since at most :math:`2 \max(B, |b|/2)` records
-    are in b; for m = 1 it is :math:`(N/n) \beta` for the largest number N of records that may be
-    there: n + 1, or 2n where n is a nominal size. By co-coercivity
+    :math:`L = 2\beta` plus the smoothness of the penalty, since at most :math:`2 \max(B, |b|/2)`
+    records are in b; for m = 1, :math:`(N/n) \beta` replaces :math:`2\beta`, for the largest number
+    N of records allowed: n + 1, or 2n if n is a nominal size. By co-coercivity
 
     .. math:: \|u - \eta g(u) - v + \eta g(v)\|^2 \le
               \Big(1 - \frac{2\eta\mu L}{\mu+L}\Big) \|u-v\|^2
               - \eta \Big(\frac{2}{\mu+L} - \eta\Big) \|g(u) - g(v)\|^2
 
     and :math:`\|g(u) - g(v)\| \ge \mu \|u-v\|`, the map of a step with
-    :math:`\eta \le 2/(\mu+L)` brings two points closer by :math:`\rho = 1 - \eta\mu`.
+    :math:`\eta \le 2/(\mu+L)` contracts distances by the factor :math:`\rho = 1 - \eta\mu`.
 
-    *One record.* Let two runs differ in one record and in nothing else: not in the batches of
-    the others, which are drawn alike, nor in that of this record, say the j-th. At one w, the
-    gradient of the j-th batch differs by at most S/B. That is plain for a replaced record, and
-    for an added one where the divisor stays B. Otherwise its s + 1 > 2B records have divisor
+    *One record.* Couple two runs that differ in one record and in nothing else: neither in the
+    batches of the others nor in that of this record, say the j-th. At one w, the gradient of the
+    j-th batch differs by at most S/B. That is immediate for a replaced record, and for an added
+    one if the divisor stays B. Otherwise its s + 1 > 2B records have divisor
     :math:`a' = (s+1)/2`, the others alone :math:`a = \max(B, s/2) \ge a' - 1/2`, and
 
     .. math:: \Big\|\frac{\Sigma}{a} - \frac{\Sigma + g}{a'}\Big\| \le s G \frac{a'-a}{a a'}
@@ -94,19 +93,19 @@ class NoisyDescent(Query):
 
     So a distance :math:`\Delta` becomes at most :math:`\rho\Delta + [b = j] \eta S/B` in a step,
     an average has at most the average distance, and the last step adds :math:`\eta S/n`. For
-    each j this gives :math:`\Delta_j`, and at most :math:`2\Delta_j` where the j-th batch has more
-    than 2B records; that one binomial variable of N - 1 others, plus 1, exceeds 2B has a known
-    probability p.
+    each j this gives :math:`\Delta_j`, and at most :math:`2\Delta_j` if the j-th batch has more
+    than 2B records, which has a known probability p: its size is 1 plus a binomial variable of the
+    N - 1 others.
 
-    *Privacy.* The noisy ends are mixtures, over the batches drawn, of laws that differ by a shift
-    of at most :math:`\Delta_j` with probability (1-p)/m, and :math:`2\Delta_j` with p/m
+    *Privacy.* The noisy outputs are mixtures, over the batches drawn, of laws that differ by a
+    shift of at most :math:`\Delta_j` with probability (1-p)/m, and :math:`2\Delta_j` with p/m
     (:class:`~dpanalysis.privacy.events.GaussianBound`). The pure loss is that of the worst case.
 
     References
     ----------
-    Chen, Lee, Kifer (2019), whose random sensitivity and Renyi accounting this is; Wu et al.
-    (2017), whose permutation keeps batches of equal size, but only where n is public; Zhang et
-    al. (2017) for one batch.
+    Chen, Lee, Kifer (2019), for the random sensitivity and its Renyi accounting; Wu et al. (2017),
+    whose permutation keeps batches of equal size, but only if n is public; Zhang et al. (2017) for
+    one batch.
     """
 
     start: np.ndarray
@@ -128,7 +127,7 @@ class NoisyDescent(Query):
         check_number("scale", self.scale, low=0.0)
 
     def event(self, facts: PublicFacts, sampling: Sampling) -> Event | None:
-        """Return the cost of noise at :meth:`sensitivities`."""
+        """Return the cost of the noise for :meth:`sensitivities`."""
         check_full(sampling)
         distances, weights = self.sensitivities(facts)
         if self.scale == 0.0:
@@ -140,7 +139,7 @@ class NoisyDescent(Query):
         return GaussianBound(self.scale, distances.tolist(), weights.tolist())
 
     def sensitivities(self, facts: PublicFacts) -> tuple[np.ndarray, np.ndarray]:
-        """Return the distances that one record may cause, (k,), and their probabilities.
+        """Return the possible sensitivities, (k,), and their probabilities.
 
         ValueError if the problem does not satisfy the assumptions, or ``step_size`` is too large.
         """
@@ -155,7 +154,7 @@ class NoisyDescent(Query):
         powers = (1.0 - self.step_size * facts.mu) ** np.arange(m + 1)
         jump = self.step_size * S * m / n
         facts.check_magnitude(self.step_size, S / n, what="step_size times a sensitivity")
-        # One pass after another: by how much the end of pass p differs, for j = m, ..., 1.
+        # The sensitivity at the end of each pass, for j = m, ..., 1.
         first = jump * powers[:m]
         before = np.zeros(m)
         for _ in range(self.passes - 1):
@@ -165,7 +164,7 @@ class NoisyDescent(Query):
         if self.average:
             after = (before * powers[1:].sum() + jump * np.cumsum(powers[:m])) / m * powers[1]
             last = self.step_size * S / n
-        # The next larger one stands for those that are not told apart.
+        # Groups of sensitivities are rounded up to their largest.
         after = after + last
         after = np.sort(after) + 2.0 * self._rounding(facts, float(after.max()))
         parts = np.array_split(after, min(m, _MOST_SENSITIVITIES))
@@ -173,7 +172,7 @@ class NoisyDescent(Query):
         weights = np.array([len(part) / m for part in parts])
         if m == 1 or facts.relation == REPLACE_ONE:
             return values, weights
-        from scipy import stats  # heavy, hence not at the top
+        from scipy import stats  # here, since its import is slow
 
         others = facts.record_limit - 1
         crowded = float(stats.binom.sf(math.floor(2.0 * n / m - 1.0), others, 1.0 / m))
@@ -185,17 +184,17 @@ class NoisyDescent(Query):
         )
 
     def _rounding(self, facts: PublicFacts, distance: float) -> float:
-        """Return what the steps may round, or raise where that is too much; by public numbers.
+        """Return a public bound on the rounding errors of the steps, or raise if it is too large.
 
         A step rounds each coordinate by a few units in its last place, and the gradient by
-        ``facts.rounding``; predictions that are off by (d + 16) units of the longest iterate move
-        it as in :class:`~dpanalysis.privacy.queries.LastNoisyIterate`. No step widens a distance,
-        so these add up. The penalty pulls towards 0, so no iterate is longer than the start and
-        all steps together.
+        ``facts.rounding``; errors of predictions, by (d + 16) units of the longest iterate, move
+        it as in :class:`~dpanalysis.privacy.queries.LastNoisyIterate`. No step increases a
+        distance, so errors add up. The penalty pulls towards 0, so the norm of an iterate is at
+        most that of the start plus the lengths of all steps.
         """
         steps = self.passes * self.batches + 1
         G = facts.gradient_bounds[1]
-        most = 1.0 + _more(facts, self.batches)  # records for one of the divisor
+        most = 1.0 + _more(facts, self.batches)  # records over the divisor
         reach = float(np.linalg.norm(self.start)) + steps * self.step_size * most * G
         each = 2.0**-53 * reach * (8.0 + 2.0 * (facts.d + 16))
         each += self.step_size * facts.rounding * G * self.batches / facts.n
@@ -208,11 +207,11 @@ class NoisyDescent(Query):
         return max(_ROUNDING * distance, steps * each)
 
     def iterates(self) -> tuple[np.ndarray, ...]:
-        """Return the start; the other iterates depend on the records, and stay near it."""
+        """Return the start; the other iterates depend on the records, and stay near the start."""
         return (self.start,)
 
     def answer(self, records: Records, random: Any) -> tuple[np.ndarray, int]:
-        """Return the noisy end, and the gradients of each record that it took."""
+        """Return the noisy output, and the number of gradients of each record."""
         w = np.array(self.start)
         m, problem = self.batches, records.problem
         penalty = problem.regularizer
@@ -250,9 +249,9 @@ def largest_step(facts: PublicFacts, batches: int = 1) -> float:
 
 
 def _more(facts: PublicFacts, batches: int) -> float:
-    """Return how many records more than the divisor of a step a batch may have, over the divisor.
+    """Return the largest excess of the records of a batch over the step's divisor, relative to it.
 
-    With one batch that divisor is n, or half the records where these are more than 2n.
+    With one batch that divisor is n, or half the records if there are more than 2n.
     """
     return 1.0 if batches > 1 else min(1.0, (facts.record_limit - facts.n) / facts.n)
 
@@ -270,14 +269,15 @@ class PerturbedMinimum(Query):
     .. math:: w^* = \arg\min_w \sum_i f_i(w) + n\,r(w) + \frac{n\lambda}{2} \|w\|^2
               + \langle b, w\rangle
 
-    with the public n, the penalty r, more of it, :math:`\lambda`, and noise b, which is Gaussian
-    or has density proportional to :math:`e^{-\|b\|/\text{scale}}` for a norm. It is solved until
-    the gradient over n is at most ``tolerance``, and released with a little noise of the same kind.
+    with the public n, the penalty r, an additional ridge penalty :math:`\lambda`, and noise b,
+    which is Gaussian or has density proportional to :math:`e^{-\|b\|/\text{scale}}` for a norm. It
+    is solved until the norm of the gradient over n is at most ``tolerance``, and released with a
+    little noise of the same kind.
 
     Parameters
     ----------
     law : {"gaussian", "spherical", "blocks"}
-        ``"spherical"``: the norm is L2. ``"blocks"``: that of ``shape``.
+        ``"spherical"``: the L2 norm. ``"blocks"``: the norm of ``shape``.
     scale : float
         Standard deviation of b, or its scale, in units of a sum of gradients; 0 for none.
     ridge : float
@@ -285,12 +285,12 @@ class PerturbedMinimum(Query):
     tolerance : float
         In (0, inf), and above twice the rounding of a gradient (:func:`rounding_of_gradient`).
     output_scale : float
-        Standard deviation or scale of the noise that hides what the tolerance leaves open; 0
-        for none. It is spherical where the law is not Gaussian.
+        Standard deviation or scale of the noise that masks the solver's error; 0 for none. It is
+        spherical if the law is not Gaussian.
     shape : sequence of Block
-        Of noise in blocks: the norm is :math:`\sum_g \|b_g\|_g / t_g` over blocks g with
-        norms of their own and the radii :math:`t_g`. Of Gaussian noise: standard deviations
-        :math:`t_g \cdot \text{scale}`, 1 in all blocks by default. Repeated where a record has
+        For noise in blocks: the norm is :math:`\sum_g \|b_g\|_g / t_g` over blocks g, each with
+        its own norm and the radius :math:`t_g`. For Gaussian noise: standard deviations
+        :math:`t_g \cdot \text{scale}`, 1 in all blocks by default. Repeated if a record has
         several linear predictions.
 
     Notes
@@ -298,45 +298,45 @@ class PerturbedMinimum(Query):
     *Assumptions.* :math:`f_i(w) = \ell(\langle x_i, w\rangle, y_i)`, or a loss of K such
     predictions, convex and smooth, with gradients :math:`\theta x_i^\top` of norm at most G; n
     times the penalties is c-strongly convex, :math:`c = n(\mu + \lambda) > 0`, in every
-    direction: a constant column, for an intercept, is penalized as the others are and counted in
+    direction: a constant column, for an intercept, is penalized like the others and counted in
     the bound on the row. Both relations are covered.
 
     *Density.* :math:`b_D(w) = -\sum_{i \in D} \nabla f_i(w) - n \nabla r(w) - n\lambda w` is the
     noise for which w is the minimizer on D. It is a bijection with Lipschitz inverse, so
-    :math:`w^*` has the density :math:`\nu(b_D(w)) \det M_D(w)`, with that of the noise,
-    :math:`\nu`, and the Hessian :math:`M_D` of the objective, which exists almost everywhere.
+    :math:`w^*` has the density :math:`\nu(b_D(w)) \det M_D(w)`, with the density :math:`\nu` of
+    the noise and the Hessian :math:`M_D` of the objective, which exists almost everywhere.
 
-    *Determinants.* Let A be :math:`M` without the record that two data sets differ in, and h its
-    Hessian, of rank at most k and trace at most :math:`\tau`. The k eigenvalues of
-    :math:`A^{-1/2} h A^{-1/2}` that are not 0 add up to
-    :math:`\mathrm{tr}(A^{-1} h) \le \tau/c`, and the mean of positive numbers is above their
-    geometric mean, so
+    *Determinants.* Let A be :math:`M` without the record in which two data sets differ, and h its
+    Hessian, of rank at most k and trace at most :math:`\tau`. The k nonzero eigenvalues of
+    :math:`A^{-1/2} h A^{-1/2}` add up to :math:`\mathrm{tr}(A^{-1} h) \le \tau/c`, so by the
+    inequality of arithmetic and geometric means
 
     .. math:: \det(A + h)/\det A \in [1, (1 + \tau/(kc))^k].
 
     So the determinants of neighbours have a ratio of at most :math:`e^\kappa`,
-    :math:`\kappa = k \ln(1 + \tau/(kc))`, also where a record is replaced: both are over one A. Of
-    a linear predictor k is 1. Of softmax regression with K classes h is
+    :math:`\kappa = k \ln(1 + \tau/(kc))`, also if a record is replaced: both contain the same A.
+    For a linear predictor k is 1. For softmax regression with K classes h is
     :math:`(\mathrm{diag}(p) - p p^\top) \otimes x x^\top`: k is K - 1 and :math:`\tau` is
     :math:`(1 - 1/K) \|x\|^2`.
 
-    *A record cannot pull and bend at once.* With one prediction and the logistic loss a record of
-    slope p, the size of :math:`\ell'`, has the curvature :math:`p(1-p)`. Say its largest gradient
-    costs a. Then what it adds to the loss is at most
+    *No record has maximal slope and curvature at once.* With one prediction and the logistic loss a
+    record of slope p, the size of :math:`\ell'`, has the curvature :math:`p(1-p)`. Let a be the
+    cost of its largest gradient. Then its contribution to the privacy loss is at most
 
     .. math:: \max_{p \in [0, 1]} \; p a + \ln(1 + 4 p (1-p) \tau/c) = a + \kappa_a,
 
-    and the record in whose place it is, at most a: its determinant is on the other side. The
-    maximum is that of a concave function; :math:`\kappa_a \le \kappa`, and it is 0 where
-    :math:`4\tau/c \le a`: with enough penalty the curvature costs nothing. It takes the place of
-    :math:`\kappa` for noise of a norm and losses that are ``curvature_vanishes_at_max_slope``.
+    and that of the record that it replaces is at most a: its determinant is on the other side. The
+    maximum is that of a concave function; :math:`\kappa_a \le \kappa`, and it is 0 if
+    :math:`4\tau/c \le a`: with enough penalty the curvature costs nothing. :math:`\kappa_a`
+    replaces :math:`\kappa` for noise of a norm and losses that are
+    ``curvature_vanishes_at_max_slope``.
 
     *Noise of a norm.* :math:`b_D(w)` moves by a vector v, which is one gradient or the difference
     of two, and :math:`|\,\|b + v\| - \|b\|\,| \le \|v\|` in any norm. So the pure loss is at most
     :math:`S/\text{scale} + \kappa` where S bounds the norm of v. In L2 that is G or 2G. In blocks,
-    with :math:`\|\theta\|_1 \le \Theta` and rows of norm at most :math:`r_g` in block g, the K
-    copies of a block (one for each prediction) have norms that add up to at most
-    :math:`\Theta r_g`, and S is :math:`\sum_g \Theta r_g/t_g` or twice that.
+    with :math:`\|\theta\|_1 \le \Theta` and rows of norm at most :math:`r_g` in block g, the norms
+    of the K copies of a block (one for each prediction) add up to at most :math:`\Theta r_g`, and
+    S is :math:`\sum_g \Theta r_g/t_g` or twice that.
 
     *Gaussian noise.* Let b have law :math:`N(0, \sigma^2 I)` and w be the minimizer on D. The loss
     is at most :math:`\kappa + l(v)`, where :math:`v = b_{D'}(w) - b_D(w)` and
@@ -344,38 +344,36 @@ class PerturbedMinimum(Query):
     .. math:: l(v) = \frac{\|b + v\|^2 - \|b\|^2}{2\sigma^2}
               = \frac{\langle b, v\rangle + \|v\|^2/2}{\sigma^2}.
 
-    v depends on b through w, so :math:`\langle b, v\rangle` is not Gaussian. But it is
+    v depends on b through w, so :math:`\langle b, v\rangle` is not Gaussian. But v is
     :math:`\theta x^\top` with :math:`\theta` in a polytope of q corners, or the sum of two such
-    vectors: it lies in a polytope of q or q^2 corners that depends on the records alone. Of a
-    linear predictor that is a segment, or a parallelogram (q = 2); of softmax regression
-    :math:`\theta = p - e_y`, and the simplex of the p has q = K corners. l is convex and has its
-    maximum at one of the corners, where it is a Gaussian loss of a shift of norm at
-    most S. That is :class:`~dpanalysis.privacy.events.GaussianBound` with weight q or q^2 and
-    offset :math:`\kappa`. Where blocks have standard deviations of their own, all of this holds of
-    w and b in their units; S is then the root of :math:`\sum_g (\Theta_2 r_g/t_g)^2`, or twice
-    that, with L2 radii :math:`r_g` and :math:`\|\theta\|_2 \le \Theta_2`.
+    vectors: it lies in a polytope of q or q^2 corners that depends on the records alone. For a
+    linear predictor that is a segment, or a parallelogram (q = 2); for softmax regression
+    :math:`\theta = p - e_y`, and the simplex of the p has q = K corners. l is convex and attains
+    its maximum at one of the corners, where it is the Gaussian loss of a shift of norm at most S.
+    That is :class:`~dpanalysis.privacy.events.GaussianBound` with weight q or q^2 and offset
+    :math:`\kappa`. If blocks have different standard deviations, all of this holds for w and b in
+    these units; S is then the root of :math:`\sum_g (\Theta_2 r_g/t_g)^2`, or twice that, with L2
+    radii :math:`r_g` and :math:`\|\theta\|_2 \le \Theta_2`.
 
-    *The solver.* At the point found, u, the computed gradient over n is at most ``tolerance`` less
-    what it and its predictions round (:func:`rounding_of_gradient`), and the exact one at most
-    ``tolerance``. So :math:`\|u - w^*\| \le r = n \cdot \text{tolerance}/c`. Release :math:`w^*` in
-    thought; then b is known from it and D, and :math:`u - w^*` is an answer that a record moves by
-    at most 2r.
-    With noise it costs what noise on such an answer costs, and u with that noise is the sum of
-    both releases.
+    *The solver.* At its output u, the computed gradient over n is at most ``tolerance`` minus the
+    rounding errors of it and of its predictions (:func:`rounding_of_gradient`), and the exact one
+    at most ``tolerance``. So :math:`\|u - w^*\| \le r = n \cdot \text{tolerance}/c`. Imagine that
+    :math:`w^*` is released; it and D determine b, and :math:`u - w^*` is an answer of sensitivity
+    at most 2r. Its noise costs accordingly, and u with that noise is the sum of both releases.
 
-    *Time.* The proof bounds what the answer tells, not how long it takes. The solver takes more
-    steps on some records than on others, seconds more where a
+    *Time.* The proof bounds what the answer reveals, not its running time. The solver takes more
+    steps on some records than on others, seconds more if a
     :class:`~dpanalysis.losses.HuberizedHinge` is very narrow, and it raises FloatingPointError on
-    some where ``tolerance`` is below the rounding of a gradient. Who sees the time or the error
-    sees something of the records. Where that counts, take a width and a tolerance that are not
-    tiny, and release the answer at a time fixed beforehand.
+    some if ``tolerance`` is below the rounding of a gradient. Whoever observes the time or the
+    error learns something about the records. Where that matters, choose a width and a tolerance
+    that are not tiny, and release the answer at a time fixed in advance.
 
     References
     ----------
-    Chaudhuri, Monteleoni, Sarwate (2011), who count kappa twice where a record is replaced; Kifer,
+    Chaudhuri, Monteleoni, Sarwate (2011), who count kappa twice if a record is replaced; Kifer,
     Smith, Thakurta (2012); Iyengar et al. (2019) for the solver; Redberg, Koskela, Wang (2023) for
-    the Gaussian noise when a record is added or removed; Hardt and Talwar (2010), Awan and
-    Slavkovic (2020) for noise of any norm.
+    the Gaussian noise if a record is added or removed; Hardt and Talwar (2010), Awan and Slavkovic
+    (2020) for noise of any norm.
     """
 
     law: str
@@ -396,14 +394,14 @@ class PerturbedMinimum(Query):
             raise ValueError(f"shape must be given for blocks alone, got {self.shape!r}")
 
     def shift(self, facts: PublicFacts) -> float:
-        """Return by how much one record moves the random term, in units of ``scale``.
+        """Return the bound S on one record's shift of the random term, in units of ``shape``.
 
         ValueError if no public bound on the rows has the blocks of the shape.
         """
         return _shift(facts, self.law, tuple(self.shape))
 
     def expected_square(self, d: int) -> float:
-        """Return the expected square of the length of the random term in d dimensions."""
+        """Return the expected squared L2 norm of the random term in d dimensions."""
         if self.law == "spherical":
             shape: Sequence[Block] = (Block(d, 2, 1.0),)
         else:
@@ -414,7 +412,7 @@ class PerturbedMinimum(Query):
         return self.scale**2 * copies * sum(map(second_moment, shape))
 
     def event(self, facts: PublicFacts, sampling: Sampling) -> Event | None:
-        """Return the cost of the minimizer and of its error; see Notes."""
+        """Return the cost of the minimizer and of the solver's error; see Notes."""
         check_full(sampling)
         curvature = curvature_of(facts)
         check_double(facts)
@@ -426,7 +424,7 @@ class PerturbedMinimum(Query):
         if self.scale == 0.0 or self.output_scale == 0.0:
             return None
         least = 2.0 * self._rounding(facts)
-        if self.tolerance < 0.75 * least:  # the solver has to get below what is left of it
+        if self.tolerance < 0.75 * least:  # what is left must be attainable for the solver
             raise ValueError(
                 f"tolerance must be above twice the rounding of a gradient, {least:.3g}, got "
                 f"{self.tolerance!r}"
@@ -447,15 +445,15 @@ class PerturbedMinimum(Query):
         return Sampled(sampling, parts, n)
 
     def _rounding(self, facts: PublicFacts) -> float:
-        """Return how far a computed gradient may be from the exact one."""
+        """Return a bound on the distance of a computed gradient from the exact one."""
         length = math.sqrt(self.expected_square(facts.d)) / facts.n
         return rounding_of_gradient(facts, length, facts.mu + self.ridge)
 
     def answer(self, records: Records, random: Any) -> tuple[np.ndarray, int]:
-        """Return the noisy minimizer, and the gradients of each record that it took."""
+        """Return the noisy minimizer, and the number of gradients of each record."""
         problem, n = records.problem, records.size
-        # The proof is about real noise, from which the doubles in its place are up to ``off`` away,
-        # and about exact gradients.
+        # The proof is about real noise, from which the doubles used are up to ``off`` away, and
+        # about exact gradients.
         tilt, off = self._tilt(random, problem.d)
         enough = self.tolerance - off / n - self._rounding(problem.facts(REPLACE_ONE))
         w, count = problem.minimize_perturbed(tilt / n, self.ridge, enough, n)
@@ -463,7 +461,7 @@ class PerturbedMinimum(Query):
         return mechanisms.noisy(random, w, last, self.output_scale), count
 
     def _tilt(self, random: Any, d: int) -> tuple[np.ndarray, float]:
-        """Return the random term b, and how far it is from the real noise (L2)."""
+        """Return the random term b, and its L2 distance from the real noise."""
         if self.law == "blocks":
             return draw_blocks(random, self.shape, self.scale, d)
         tilt, off = mechanisms.nearly(random, self.law, self.scale, d)
@@ -474,13 +472,13 @@ class PerturbedMinimum(Query):
 
 
 def rounding_of_gradient(facts: PublicFacts, tilt: float, convexity: float) -> float:
-    r"""Return how far a computed mean gradient near the minimizer w may be from the exact one.
+    r"""Return a bound on the rounding error of a mean gradient near the minimizer w.
 
-    ``tilt`` is the length :math:`\tau` of the random term over n. Each part of the gradient, of the
+    ``tilt`` is the norm :math:`\tau` of the random term over n. Each part of the gradient, of the
     records, the term and the penalties, is at most the bound on a record plus the tilt there. The
-    predictions are rounded too: the norm of w is at most :math:`(G + \tau)/\mu`. If the loss falls
-    from its value at 0 by at most D, then also :math:`\mu\|w\|^2/2 - \tau\|w\| \le D`, a much
-    smaller bound where mu is small.
+    predictions are rounded too: the norm of w is at most :math:`(G + \tau)/\mu`. If the loss
+    decreases from its value at 0 by at most D, then also :math:`\mu\|w\|^2/2 - \tau\|w\| \le D`, a
+    much smaller bound if mu is small.
     """
     slope = facts.gradient_bounds[1]
     away = (slope + tilt) / convexity
@@ -496,7 +494,7 @@ def _shift(facts: PublicFacts, law: str, shape: tuple[Block, ...]) -> float:
     """Return :meth:`PerturbedMinimum.shift`, which does not depend on the scale."""
     if not shape:
         return facts.record_sensitivity(2)
-    one = law == "blocks"  # else standard deviations, for which L2 norms count
+    one = law == "blocks"  # else the shape has standard deviations, and L2 norms count
     kinds = [block.size for block in shape], [block.order for block in shape]
     shifts = []
     for moved in facts.block_sensitivities(1 if one else 2):

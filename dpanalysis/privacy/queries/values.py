@@ -1,4 +1,4 @@
-"""Queries of objective values: line searches, values, choices of a point, and quantiles."""
+"""Queries of objective values: line searches, values, selection of a point, and quantiles."""
 
 from __future__ import annotations
 
@@ -29,24 +29,22 @@ if TYPE_CHECKING:
 class FirstDecrease(Query):
     r"""The first step size that decreases the objective enough.
 
-    AboveThreshold at 0 of the queries
+    AboveThreshold, at threshold 0, of the queries
 
     .. math:: q_k = \frac1B \sum_{i \in \text{batch}} [f_i(w) - f_i(w - \eta_k g)]
               + r(w) - r(w - \eta_k g) - c_k
 
     with the public penalty r outside the clip and the public batch size B (errata 002-6,
-    002-9). A clip at C bounds what one record can do:
+    002-9). Clipping at C bounds the influence of one record:
 
     - ``query="loss_clip"``, as in the paper, clips every loss to [0, C]. All queries share f(w)
       then, and so cost less (errata 002-1).
-    - ``query="difference_clip"`` clips every decrease to [-C, C]. It still sees the decrease of a
+    - ``query="difference_clip"`` clips every decrease to [-C, C]. It still counts the decrease of a
       record whose losses are above C.
     - ``query="slope_clip"`` clips every decrease per unit of step. The queries are
-      :math:`q_k/\eta_k`, which have the signs of the :math:`q_k`.
-
-    A C that is the Lipschitz constant of
-    the records' losses times ||g|| clips nothing, and short steps are tried with the same noise as
-    long ones (errata 003-7).
+      :math:`q_k/\eta_k`, which have the signs of the :math:`q_k`. If C is the Lipschitz constant of
+      the records' losses times ||g||, nothing is clipped, and short steps are tried with the same
+      noise as long ones (errata 003-7).
 
     Parameters
     ----------
@@ -54,7 +52,7 @@ class FirstDecrease(Query):
         w, the direction g, a private gradient that has been released, and the candidates eta_k
         in the order in which they are tried.
     required : ndarray of shape (K,)
-        The decrease c_k wanted at each.
+        The required decrease c_k at each.
     clip : float
         C in (0, inf).
     noise : {"laplace", "gaussian"}
@@ -112,7 +110,7 @@ class FirstDecrease(Query):
         return self.points.ends()
 
     def answer(self, records: Records, random: Any) -> tuple[int | None, int]:
-        """Return the index of the step size, None if there was none, and the evaluations."""
+        """Return the index of the step size, None if there is none, and the evaluations."""
         threshold = mechanisms.Threshold(random, self.noise, self.threshold_scale, self.query_scale)
         w, direction, step_sizes = self.points
         losses = records.problem.line_losses(w, direction, records.rows)
@@ -134,11 +132,11 @@ class FirstDecrease(Query):
 
 
 def decrease_sensitivity(facts: PublicFacts, sampling: Sampling, clip: float) -> float:
-    """Return how far one record moves a mean decrease of losses clipped at ``clip``, C > 0.
+    """Return the sensitivity of a mean decrease of losses clipped at ``clip``, C > 0.
 
-    By at most C over the batch size; by twice that under replace-one, where f(w) moves by a number
-    in [-C, C], and so does every f(w - eta_k g); likewise a clipped decrease. It is also
-    the length of the interval in which clamped mean losses at any points move.
+    It is C over the batch size, and twice that under replace-one, where f(w) moves by a number
+    in [-C, C], and so does every f(w - eta_k g); likewise a clipped decrease. It is also the length
+    of an interval that contains the changes of clamped mean losses at any points.
     """
     facts.check_magnitude(clip, what="clip")
     return facts.sum_sensitivity(clip) / sampling.expected_size(facts.n)
@@ -150,7 +148,7 @@ def clip_losses(losses: np.ndarray, clip: float) -> np.ndarray:
 
 
 def _clip(values: np.ndarray, low: float, high: float) -> np.ndarray:
-    """Clip; a record whose loss is not a number counts as 0, or it would give itself away."""
+    """Clip; a NaN counts as 0, since it would reveal its record."""
     return np.clip(np.nan_to_num(values, nan=0.0, posinf=high, neginf=low), low, high)
 
 
@@ -193,7 +191,7 @@ class NoisyValue(Query):
         check_choice("law", self.law, ("gaussian", "laplace"))
 
     def event(self, facts: PublicFacts, sampling: Sampling) -> Event | None:
-        """Return the cost at sensitivity C/B, and what two sums may round apart."""
+        """Return the cost at sensitivity C/B plus the rounding errors of two sums."""
         if self.std == 0.0 or not facts.has_records:
             return None
         facts.check_magnitude(self.clip, what="clip")
@@ -209,18 +207,18 @@ class NoisyValue(Query):
         """Return the noisy value, and 1."""
         losses = records.problem.line_losses(self.w, np.zeros_like(self.w), records.rows)(0.0)
         value = float(np.sum(clip_losses(losses, self.clip))) / records.size
-        # The noise comes first: a large penalty would round away what it has to hide.
+        # Add the noise first: a large penalty would round it away.
         value = float(mechanisms.noisy(random, [value], self.law, self.std)[0])
         penalty = records.problem.regularizer
         return value if penalty is None else value + float(penalty.value(self.w)), 1
 
 
-# The public point of least loss
+# Selection of a public point of small loss
 
 
 @dataclass(frozen=True, eq=False)
 class NoisyMin(Query):
-    r"""Report-noisy-min: the index of one of K public points, likely one of little loss.
+    r"""Report-noisy-min: the index of one of K public points, with high probability of small loss.
 
     The answer is the index of the smallest of
 
@@ -233,43 +231,43 @@ class NoisyMin(Query):
     Parameters
     ----------
     points : ndarray of shape (K, d), or Ray
-        w_k, public; those along a ray are evaluated in one pass over the records.
+        w_k, public; points of a ray are evaluated in one pass over the records.
     clip : float
         C in (0, inf).
     scale : float
         b, in units of the loss; 0 answers exactly.
     noise : {"gumbel", "exponential"}
-        Gumbel noise makes the exponential mechanism. At the same scale exponential noise
+        Gumbel noise gives the exponential mechanism. At the same scale exponential noise
         ("permute and flip") is at least as likely to find the minimum, and the pure cost is
         the same; but under zCDP the Gumbel scale may be half as large, which is better.
     count : int
-        So many indices, the best first; more than one with Gumbel noise only.
+        Number of indices, the best first; more than one with Gumbel noise only.
 
     Notes
     -----
-    A record changes every v_k by some :math:`a_k` that lies in one interval of length S: in
-    [0, C/B] if it is added, all the other way if it is removed, in [-C/B, C/B] if it is
-    replaced; S is C/B or 2C/B, by :func:`decrease_sensitivity`. The penalty does not move.
+    A record changes every v_k by some :math:`a_k` in one interval of length S: in [0, C/B] if it
+    is added, in [-C/B, 0] if it is removed, in [-C/B, C/B] if it is replaced; S is C/B or 2C/B, by
+    :func:`decrease_sensitivity`. The penalty does not change.
 
     *Exponential noise costs S/b.* Fix the noise of all but k. Index k wins if
     :math:`\nu_k > t = v_k - \min_{j \ne k} (v_j - \nu_j)`, which has probability
-    :math:`\min(1, e^{-t/b})`. t moves by :math:`a_k` less a number between the smallest and the
-    largest a_j, by at most S; so the logarithm of the probability moves by at most S/b.
+    :math:`\min(1, e^{-t/b})`. t changes by :math:`a_k` minus a number between the smallest and the
+    largest a_j, by at most S; so the logarithm of the probability changes by at most S/b.
 
     *Gumbel noise costs S/b, and has bounded range.* Index k has probability
-    :math:`e^{-v_k/b} / \sum_j e^{-v_j/b}`, whose logarithm moves by :math:`-a_k/b` and a term
+    :math:`e^{-v_k/b} / \sum_j e^{-v_j/b}`, whose logarithm changes by :math:`-a_k/b` and a term
     that is the same for all k: by numbers in an interval of length S/b
     (:class:`~dpanalysis.privacy.events.BoundedRange`).
 
-    Neither can be less: let the a_k be at either end of their interval.
+    Neither cost can be less: let each a_k be at an end of the interval.
 
-    *Rounding.* Each computed sum of losses is off by at most r C, and so the interval is 4 r C/B
-    longer. S has 2 ``rounding`` C/B for that: a sum of m losses passes through at most 24 + log2(m)
-    additions each (NumPy's, by pairs), and ``rounding`` counts more than 4096.
+    *Rounding.* Each computed sum of losses has an error of at most r C, so the interval is 4 r C/B
+    longer. S has 2 ``rounding`` C/B for that: each loss of a sum of m passes through at most
+    24 + log2(m) additions (NumPy's pairwise summation), and ``rounding`` counts more than 4096.
 
-    *Several indices cost as many choices.* With Gumbel noise, which point is the smallest tells
+    *Several indices cost as many choices.* With Gumbel noise, the index of the smallest reveals
     nothing about the order of the others. So the ``count`` smallest are the answers of as many
-    exponential mechanisms, one after the other, each among the points that are left.
+    exponential mechanisms, one after the other, each among the remaining points.
 
     References
     ----------
@@ -318,7 +316,7 @@ class NoisyMin(Query):
             for point, losses in self._losses(records)
         ]
         values, penalties = np.array(both).T
-        # Relative to the least: a large penalty would round away what the noise has to hide.
+        # Relative to the least: a large penalty would round away the noise.
         offsets = penalties - penalties.min()
         chosen = mechanisms.smallest(random, values, offsets, self.noise, self.scale, self.count)
         return (int(chosen[0]) if self.count == 1 else chosen), len(values)
@@ -343,11 +341,11 @@ class NoisyMin(Query):
 
 @dataclass(frozen=True, eq=False)
 class NoisyQuantile(Query):
-    r"""The sparse vector over public candidates, which finds where a column ends.
+    r"""A quantile of a column among public candidates, by the sparse vector technique.
 
     The answer is the first candidate c, from the smallest on, with
-    :math:`\#\{i : x_i \le c\} + \nu_c \ge q n + \rho`, and the last where there is none. From
-    above it is the largest, in the same way, that enough of the column are at least.
+    :math:`\#\{i : x_i \le c\} + \nu_c \ge q n + \rho`, and the last if there is none. With
+    ``side="above"``, it is in the same way the first from the largest on, counting x_i >= c.
 
     Parameters
     ----------
@@ -357,14 +355,14 @@ class NoisyQuantile(Query):
     candidates : sequence of float
         Public, increasing.
     scale : float
-        s > 0, in records: the noise :math:`\rho` of the threshold is Laplace noise of scale s, the
-        noise of the counts of scale 2s.
+        s > 0, in records: the threshold has Laplace noise :math:`\rho` of scale s, the counts have
+        Laplace noise of scale 2s.
     side : {"below", "above"}
-        What is counted.
+        The side of the candidate on which records are counted.
 
     Notes
     -----
-    A record that is added, removed or replaced moves every count by 1 at most, and neither the
+    Adding, removing or replacing a record changes every count by at most 1, and neither the
     nominal size n nor the candidates. So the index is that of a sparse vector with sensitivity 1
     (:class:`~dpanalysis.privacy.events.AboveThreshold`), whose cost is 2/s.
 

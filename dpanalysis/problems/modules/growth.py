@@ -15,7 +15,7 @@ from ..empirical import NonconvexRisk, growth_of_rows
 from ..networks.softmax import CrossEntropy
 from ..row_bound import RowBound, implied_radius
 from .network import ModuleNetwork
-from .per_sample import altered, in_order
+from .per_sample import flattened_layers, is_modified
 from .records import Records, StoredRecords
 
 
@@ -59,7 +59,7 @@ class Chain:
         self._network = network
         self._links: list[_Link] = []
         x, met = torch.zeros_like(sample), set[int]()
-        for path, layer in in_order(network.module):
+        for path, layer in flattened_layers(network.module):
             name = f"{path} ({type(layer).__name__})" if path else type(layer).__name__
             why = _why_not(layer)
             parameters = {id(p) for p in layer.parameters() if network.trains(p)}
@@ -129,7 +129,7 @@ def _why_not(layer: Any) -> str:
     if type(layer) not in _LAYERS:
         known = ", ".join(kind.__name__ for kind in _LAYERS)
         return f"is none of {known} in a Sequential"
-    if altered(layer):
+    if is_modified(layer):
         return "has hooks or a method of its own, which may do anything"
     if getattr(layer, "padding_mode", "zeros") != "zeros":
         return "pads by copies of entries"

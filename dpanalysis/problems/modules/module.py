@@ -18,16 +18,16 @@ from ..row_bound import RowBound, as_bounds
 from .growth import GrowingRisk
 from .layers import module_rounding
 from .network import LOSSES, Inputs, ModuleNetwork, same_kernels
-from .per_sample import Together
+from .per_sample import ChunkGradients
 from .probe import (
     check_batch,
     check_inputs,
     check_loss,
-    choose_way,
-    lengths,
+    choose_gradient_mode,
+    chunk_lengths,
     refuse_by_name,
     refuse_inference,
-    same_elsewhere,
+    same_at_other_places,
     same_gradients,
 )
 from .records import as_labels, as_records, filled
@@ -57,9 +57,9 @@ class Module(GrowingRisk):
     samples: of Linear, Conv1d to Conv3d, Embedding, GroupNorm and LayerNorm the norms cost little
     beside that pass, of LSTM, GRU and RNN about as much as it. A layer of any other kind
     (MultiheadAttention, one of your own) runs once more, by ``torch.func.vmap``, and the gradients
-    in its own parameters are written out; so a parameter that the module holds itself takes a
+    in its own parameters are materialized; so a parameter that the module holds itself takes a
     second pass through the whole module. Where that fails, ``vmap`` writes out everything, or
-    samples go one by one. Which way gives the right gradients is found out on a few made-up
+    samples go one by one. Which way gives the right gradients is found out on a few random
     samples. Memory is that of a chunk, whatever the batch.
 
     A :class:`torch.nn.Sequential` of PyTorch's own layers, with a loss that has a name, takes a
@@ -124,7 +124,7 @@ class Module(GrowingRisk):
     ValueError
         If a layer, in the mode that it is in, mixes samples or draws random numbers (batch
         normalization, dropout: it is named), every parameter is frozen, the parameters are
-        float16, the loss of a made-up sample changes with the samples beside it or from one call
+        float16, the loss of a random sample changes with the samples beside it or from one call
         to the next, the data are not finite, a label has no output, or ``augment`` changes the
         shape of a sample, gives numbers that are not finite, or draws from something else than
         its generator.
@@ -155,7 +155,7 @@ class Module(GrowingRisk):
     counts its calls counts from there each time.
 
     Second, the kernels must give the same bits. All chunks have one length, filled up with zeros,
-    whatever the batch; the last one has a half, a quarter or an eighth of it where made-up samples
+    whatever the batch; the last one has a half, a quarter or an eighth of it where random samples
     have the same bits in all of these. No algorithm is searched for by timing, and cuDNN's
     deterministic ones are used. So the same kernels run, and where a record is **replaced** every
     other one keeps its place in its chunk. That a kernel does not look at another sample is tested
@@ -174,7 +174,7 @@ class Module(GrowingRisk):
     is repeated by its ``rng``; where another machine rounds otherwise, other views are drawn.
 
     *Not covered.* The time that a run takes; an error that a record brings about (a token without
-    a row in the table; made-up samples are tried, yours are not); records of a Dataset that depend
+    a row in the table; random samples are tried, yours are not); records of a Dataset that depend
     on other ones, or with ``in_memory=False`` on when they are read; state that is neither in the
     module nor in the loss or augmentation, or cannot be copied: globals, attributes of classes,
     files, a counter in compiled code. Operations with a ``vmap`` rule of your own are taken at
@@ -262,14 +262,14 @@ class Module(GrowingRisk):
         self.d = self._network.size
         self.frozen = sum(each.numel() for each in parameters) - self.d
         self._start = self._network.vector.to("cpu", torch.float64, copy=True).numpy()
-        entries, self._steps = choose_way(self._network, like, self._y)
+        entries, self._steps = choose_gradient_mode(self._network, like, self._y)
         self._check_classes()
         self.chunk = self._chunk(entries) if chunk is None else check_int("chunk", chunk, low=1)
         check_batch(self._network, like, self._y, self.chunk)
-        self._lengths = lengths(self._network, like, self._y, self.chunk)
+        self._chunk_lengths = chunk_lengths(self._network, like, self._y, self.chunk)
         if self._augment is not None:
             self._augment.check(like, self._iterate("w", self._start))
-        self._apart: bool | None = None
+        self._is_samplewise: bool | None = None
 
     def _check_classes(self) -> None:
         """Raise where a label has no output: failing mid-run would leak that record."""
@@ -348,7 +348,7 @@ class Module(GrowingRisk):
     # Sums over samples
 
     def check_private(self) -> None:
-        """Raise ValueError unless samples are kept apart, to the last bit, on made-up samples.
+        """Raise ValueError unless samples are kept apart, to the last bit, on random samples.
 
         The gradient of a sample must not change when the other samples of its chunk do, or from one
         call to the next; nor must its loss where the module gets a whole chunk. And as
@@ -356,9 +356,9 @@ class Module(GrowingRisk):
         """
         super().check_private()
         refuse_inference()
-        if self._apart is None:
-            self._apart = self._compare(same_gradients)
-        if not self._apart:
+        if self._is_samplewise is None:
+            self._is_samplewise = self._compare(same_gradients)
+        if not self._is_samplewise:
             raise ValueError(
                 "module must keep its samples apart: the gradient of a sample changes with the "
                 "samples beside it, or from one call to the next"
@@ -367,26 +367,27 @@ class Module(GrowingRisk):
     def keeps_bits(self) -> bool:
         """Return whether samples have the same gradients at other places of a chunk.
 
-        To the last bit, on made-up samples at the parameters that the module had. Where it is
+        To the last bit, on random samples at the parameters that the module had. Where it is
         False a record that is added or removed moves the terms of the others by their rounding;
         see the notes of the class.
         """
-        return self._compare(same_elsewhere)
+        return self._compare(same_at_other_places)
 
     def _compare(self, same: Callable[..., bool]) -> bool:
         with self._network.at(torch.as_tensor(self._start)):
             return all(
-                same(self._network, self._records.first, self._y, each) for each in self._lengths
+                same(self._network, self._records.first, self._y, each)
+                for each in self._chunk_lengths
             )
 
     def _chunks(self, w: Tensor, rows: Tensor | None) -> Iterator[tuple[Inputs, Tensor, Any, int]]:
         """Yield ``(X, y, chosen, count)``: chunks of one length, the last filled with zeros."""
-        # It is shorter where the same bits come of that, see :func:`.probe.lengths`. Of an
+        # It is shorter where the same bits come of that, see :func:`.probe.chunk_lengths`. Of an
         # augmented problem X are the views at ``w``.
         total = self.n if rows is None else len(rows)
         for lo in range(0, total, self.chunk):
             hi = min(total, lo + self.chunk)
-            length = next(each for each in self._lengths if each >= hi - lo)
+            length = next(each for each in self._chunk_lengths if each >= hi - lo)
             chosen: Any = slice(lo, hi) if rows is None else rows[lo:hi]
             X = self._records.chunk(chosen, length)
             if self._augment is not None:
@@ -418,7 +419,7 @@ class Module(GrowingRisk):
                 times = None if weights is None else weights[chosen]
                 if gradient:
                     losses, placed = network.sample_gradients(X, y)
-                    together = Together(placed, network.vector)
+                    together = ChunkGradients(placed, network.vector)
                     cuts.append(together.write_clipped(out, losses, count, clipping, times))
                     if out is total:  # the first chunk's; the others are added to it
                         out = torch.empty_like(total)
@@ -445,7 +446,7 @@ class Module(GrowingRisk):
             for X, y, _, count in self._chunks(iterate, self._rows(rows, 1)):
                 gradients = torch.zeros(count, self.d, dtype=torch.float64, device=self.device)
                 for where, part in self._network.sample_gradients(X, y)[1]:
-                    gradients[:, where] = part.whole()[:count]
+                    gradients[:, where] = part.materialize()[:count]
                 found.append(gradients)
         return self._back(torch.cat(found), w)
 

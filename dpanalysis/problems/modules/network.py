@@ -13,22 +13,22 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from .layers import (
-    KNOWN,
-    Call,
-    GradientPart,
+    RULES,
+    CallSignature,
+    LayerCall,
     LayerError,
-    Seen,
-    Whole,
-    batchable,
-    for_each,
+    Materialized,
+    ParameterGradients,
+    call_signatures,
+    forward_hooks,
     gradients,
-    heard,
-    listening,
-    look,
-    written_out,
+    map_samples,
+    materialized_gradients,
+    output_gradients,
+    vmap_settings,
 )
-from .per_sample import ModuleState, Placed, UserFunction, altered, keeps_apart
-from .recurrent import at_once, is_recurrent, recurrent_gradients
+from .per_sample import ModuleState, PlacedGradients, UserFunction, is_modified, is_samplewise
+from .recurrent import batched_recurrence, is_recurrent, recurrent_gradients
 
 Loss = Callable[[Any, Tensor], Tensor]
 Inputs = tuple[Tensor, ...]  #: of the module, (B, ...) each
@@ -51,7 +51,7 @@ def same_kernels(network: ModuleNetwork) -> Iterator[None]:
 
 
 @contextmanager
-def shape_told(x: Inputs) -> Iterator[None]:
+def naming_shapes(x: Inputs) -> Iterator[None]:
     """Let an error of a module's say of what shape the samples are that it fails on."""
     try:
         yield
@@ -82,9 +82,10 @@ class ModuleNetwork:
 
     ``slices`` says where each of the ``size`` trained parameters lies in the vector. ``forward``
     (``"direct"``, ``"vmap"`` or ``"loop"``) is how outputs and losses of samples are computed, and
-    ``way`` (``"layers"``, ``"vmap"`` or ``"loop"``) how gradients are, see
-    :meth:`sample_gradients`. ``homes`` has, of each place of a trained parameter, the path of the
-    layer whose calls give its gradients: at first the layer that holds it, see :meth:`move_up`.
+    ``gradient_mode`` (``"layers"``, ``"vmap"`` or ``"loop"``) how gradients are, see
+    :meth:`sample_gradients`. ``gradient_layers`` has, for each place of a trained parameter, the
+    path of the layer whose calls give its gradients: at first the layer that holds it, see
+    :meth:`use_parents`.
     """
 
     def __init__(self, module: nn.Module, loss: Loss, dtype: Any, device: Any) -> None:
@@ -97,7 +98,7 @@ class ModuleNetwork:
         self.recurrent = any(isinstance(each, nn.RNNBase) for each in self.module.modules())
         convolves = any(isinstance(each, nn.Conv2d) for each in self.module.modules())
         self._images = convolves and torch.device(device).type == "cpu"
-        self.loss, self.way, self.forward = UserFunction(loss), "layers", "loop"
+        self.loss, self.gradient_mode, self.forward = UserFunction(loss), "layers", "loop"
         named = self.module.named_parameters()
         trained: dict[str, Tensor] = {n: p for n, p in named if p.requires_grad}
         for parameter in self.module.parameters():
@@ -107,12 +108,12 @@ class ModuleNetwork:
         self.size = ends[-1]
         self._trained = trained
         self._lock = _Lock()
-        self._seen: list[Seen] = []
-        self._join()
-        self.homes = {slot: slot.rpartition(".")[0] for slot in self._slots}
-        self._watch()
+        self._signatures: list[CallSignature] = []
+        self._make_vector()
+        self.gradient_layers = {slot: slot.rpartition(".")[0] for slot in self._slots}
+        self._find_layers()
 
-    def _join(self) -> None:
+    def _make_vector(self) -> None:
         """Make the parameters views of one vector."""
         first = next(iter(self._trained.values()))
         self._vector = torch.empty(self.size, dtype=first.dtype, device=first.device)
@@ -129,22 +130,22 @@ class ModuleNetwork:
             if id(parameter) in self._names
         }
 
-    def _watch(self) -> None:
+    def _find_layers(self) -> None:
         """Note which layers are listened to, and for which parameters: place there, name."""
-        self._watched: dict[str, list[tuple[str, str]]] = {}
-        for slot, home in self.homes.items():
+        self._parameters_of: dict[str, list[tuple[str, str]]] = {}
+        for slot, home in self.gradient_layers.items():
             place = slot[len(home) + 1 :] if home else slot
-            self._watched.setdefault(home, []).append((place, self._slots[slot]))
+            self._parameters_of.setdefault(home, []).append((place, self._slots[slot]))
         layers = dict(self.module.named_modules())
-        self._layers = [(path, layers[path]) for path in self._watched]
-        self._ruled = {
+        self._layers = [(path, layers[path]) for path in self._parameters_of]
+        self._with_rule = {
             path
-            for path, places in self._watched.items()
-            if (type(layers[path]) in KNOWN or is_recurrent(layers[path]))
-            and not altered(layers[path])
+            for path, places in self._parameters_of.items()
+            if (type(layers[path]) in RULES or is_recurrent(layers[path]))
+            and not is_modified(layers[path])
             and all("." not in place for place, _ in places)
         }
-        self._quick = [(path, layers[path]) for path in self._ruled]
+        self._quick = [(path, layers[path]) for path in self._with_rule]
 
     def __getstate__(self) -> dict[str, Any]:
         self.restore()
@@ -154,45 +155,45 @@ class ModuleNetwork:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
-        self._join()
-        self._watch()
+        self._make_vector()
+        self._find_layers()
 
-    def move_up(self, names: Sequence[str]) -> bool:
+    def use_parents(self, names: Sequence[str]) -> bool:
         """Let the next larger layers give the gradients of these parameters."""
-        before = dict(self.homes)
+        before = dict(self.gradient_layers)
         for slot, home in before.items():
             if self._slots[slot] in names:
-                self.homes[slot] = home.rpartition(".")[0]
-        self._watch()
-        return self.homes != before and any(self.homes.values())
+                self.gradient_layers[slot] = home.rpartition(".")[0]
+        self._find_layers()
+        return self.gradient_layers != before and any(self.gradient_layers.values())
 
-    def at_home(self, path: str) -> list[str]:
+    def parameters_at(self, path: str) -> list[str]:
         """Return the parameters whose gradients come from the calls of a layer."""
-        return [name for _, name in self._watched.get(path, [])]
+        return [name for _, name in self._parameters_of.get(path, [])]
 
-    def look(self, x: Inputs, y: Tensor) -> None:
+    def learn_calls(self, x: Inputs, y: Tensor) -> None:
         """Learn from a few samples which layers are called, and what of it depends on a sample."""
-        if not self._at_once:
+        if not self._is_batched:
             self.restore()
-            with at_once(self._quick):
-                self._seen = look(self._loss, self._layers, (*x, y))
+            with batched_recurrence(self._quick):
+                self._signatures = call_signatures(self._loss, self._layers, (*x, y))
 
     @property
-    def _at_once(self) -> bool:
+    def _is_batched(self) -> bool:
         """Whether layers take a chunk at once, and every gradient has a rule."""
-        return self.forward == "direct" and self._ruled == set(self._watched)
+        return self.forward == "direct" and self._with_rule == set(self._parameters_of)
 
-    def keeps_weights(self) -> bool:
+    def weights_unchanged(self) -> bool:
         """Return whether calls have left the trained parameters what they were."""
         first, ends = self._vector.data_ptr(), self._vector.element_size()
         places = (first + ends * self.slices[name].start for name in self._trained)
         kept = all(p.data_ptr() == at for p, at in zip(self._trained.values(), places))
         return kept and torch.equal(self._vector, self._loaded)
 
-    def recognize(self, x: Inputs) -> None:
+    def choose_forward(self, x: Inputs) -> None:
         """Compute directly if module and loss are known to keep samples such as ``x`` apart."""
         named = any(self.loss.function is each for each in LOSSES.values())
-        known = named and len(x) == 1 and keeps_apart(self.module, x[0])
+        known = named and len(x) == 1 and is_samplewise(self.module, x[0])
         self.forward = "direct" if known else "loop"
 
     def restore(self) -> None:
@@ -226,10 +227,10 @@ class ModuleNetwork:
 
     def outputs(self, x: Inputs) -> Tensor:
         """Return the outputs of the samples, without a graph."""
-        with same_kernels(self), shape_told(x):
+        with same_kernels(self), naming_shapes(x):
             if self.forward == "direct":
                 return self.outputs_together(x)
-            return self._for_each(lambda *sample: self._of_one(sample)[0], *x)
+            return self._for_each(lambda *sample: self._single_output(sample)[0], *x)
 
     def losses(self, x: Inputs, y: Tensor) -> Tensor:
         """Return the losses of the samples, (B,), float64."""
@@ -240,14 +241,14 @@ class ModuleNetwork:
     def outputs_together(self, x: Inputs) -> Any:
         """Return the outputs of one call, which mixes the samples if the module does."""
         with torch.no_grad():
-            return self.module(*map(self._laid_out, x))
+            return self.module(*map(self._channels_last, x))
 
     def losses_together(self, x: Inputs, y: Tensor) -> Tensor:
         """Return the losses (B,), float64, of one call."""
         with torch.no_grad():
-            return self.loss(self.module(*map(self._laid_out, x)), y).to(torch.float64)
+            return self.loss(self.module(*map(self._channels_last, x)), y).to(torch.float64)
 
-    def _laid_out(self, x: Tensor) -> Tensor:
+    def _channels_last(self, x: Tensor) -> Tensor:
         """Return images (B, C, H, W) pixel by pixel, with the channels of each side by side."""
         # So layers over images are quicker on the host. Of one channel PyTorch's own conversion
         # leaves the strides as they are, by which layers do not know the order.
@@ -257,54 +258,56 @@ class ModuleNetwork:
         strides = (channels * rows * columns, 1, channels * columns, channels)
         return x.contiguous(memory_format=torch.channels_last).as_strided(x.shape, strides)
 
-    def _of_one(self, sample: Inputs) -> Any:
+    def _single_output(self, sample: Inputs) -> Any:
         """Return the outputs for one sample, as a batch of one."""
         return self.module(*rows_of(sample, None))
 
     def _loss(self, *sample: Tensor) -> Tensor:
         """Return the loss of one sample, whose label stands last."""
-        return self.loss(self._of_one(sample[:-1]), sample[-1][None])[0]
+        return self.loss(self._single_output(sample[:-1]), sample[-1][None])[0]
 
     def _for_each(self, function: Callable[..., Tensor], *samples: Tensor) -> Tensor:
         with torch.no_grad():
             if self.forward == "vmap":
                 self.restore()
-                with at_once(self._quick):
-                    return for_each(function, samples)
+                with batched_recurrence(self._quick):
+                    return map_samples(function, samples)
             found = []
             for sample in zip(*samples):
                 self.restore()
                 found.append(function(*sample))
             return torch.stack(found)
 
-    def sample_gradients(self, x: Inputs, y: Tensor) -> tuple[Tensor, list[Placed]]:
+    def sample_gradients(self, x: Inputs, y: Tensor) -> tuple[Tensor, list[PlacedGradients]]:
         """Return the losses (B,), float64, and the gradients of the single samples.
 
-        By ``way``: ``"layers"`` goes forth and back once for all samples, directly or by ``vmap``,
-        and puts the gradients together layer by layer, where a layer without a rule runs once
-        more; ``"vmap"`` has PyTorch write them all out; ``"loop"`` goes forth and back for one
-        sample after the other.
+        By ``gradient_mode``: ``"layers"`` takes one forward and backward pass for all samples,
+        directly or by ``vmap``, and puts the gradients together layer by layer, where a layer
+        without a rule runs once more; ``"vmap"`` has PyTorch materialize them all; ``"loop"`` takes
+        a forward and backward pass for each sample.
         """
-        if self.way == "layers":
+        if self.gradient_mode == "layers":
             return self._by_layers(x, y)
-        if self.way == "vmap":
-            found, values = self._written_out(x, y)
+        if self.gradient_mode == "vmap":
+            found, values = self._by_vmap(x, y)
         else:
             parts = (slice(i, i + 1) for i in range(len(y)))
-            each = [self._alone(rows_of(x, part), y[part]) for part in parts]
+            each = [self._single_gradients(rows_of(x, part), y[part]) for part in parts]
             found = {n: torch.stack([grads[n] for grads, _ in each]) for n in self.slices}
             values = torch.cat([value for _, value in each])
-        placed = [Placed(self.slices[name], Whole(found[name])) for name in self.slices]
+        placed = [
+            PlacedGradients(self.slices[name], Materialized(found[name])) for name in self.slices
+        ]
         return values.detach().to(torch.float64), placed
 
-    def _written_out(self, x: Inputs, y: Tensor) -> tuple[dict[str, Tensor], Tensor]:
+    def _by_vmap(self, x: Inputs, y: Tensor) -> tuple[dict[str, Tensor], Tensor]:
         self.restore()
 
         def loss(parameters: dict[str, Tensor], x: Inputs, y: Tensor) -> Tensor:
             return self.loss(self._called(parameters, rows_of(x, None)), y[None])[0]
 
         each = torch.func.vmap(torch.func.grad_and_value(loss), in_dims=(None, 0, 0))
-        with batchable():
+        with vmap_settings():
             return each(self._trained, x, y)
 
     def _called(self, parameters: dict[str, Tensor], x: Inputs) -> Tensor:
@@ -314,7 +317,7 @@ class ModuleNetwork:
         placed = {slot: parameters[name] for slot, name in self._slots.items()}
         return torch.func.functional_call(self.module, placed, x, tie_weights=False)
 
-    def _alone(self, x: Inputs, y: Tensor) -> tuple[dict[str, Tensor], Tensor]:
+    def _single_gradients(self, x: Inputs, y: Tensor) -> tuple[dict[str, Tensor], Tensor]:
         self.restore()
         with torch.enable_grad():
             own = {n: p.detach().clone().requires_grad_() for n, p in self._trained.items()}
@@ -323,19 +326,23 @@ class ModuleNetwork:
         filled = (torch.zeros_like(p) if g is None else g for p, g in zip(own.values(), found))
         return dict(zip(own, filled)), value.detach()
 
-    def _by_layers(self, x: Inputs, y: Tensor) -> tuple[Tensor, list[Placed]]:
-        if self._at_once:
+    def _by_layers(self, x: Inputs, y: Tensor) -> tuple[Tensor, list[PlacedGradients]]:
+        if self._is_batched:
             losses, found = self._directly(x, y)
         else:
             self.restore()
-            with at_once(self._quick):
-                losses, calls, deltas = heard(self._loss, self._layers, (*x, y), self._seen)
-            found = [self._parts(*each) for each in zip(calls, self._seen, deltas)]
-        of_names: dict[str, list[GradientPart]] = {}
+            with batched_recurrence(self._quick):
+                losses, calls, deltas = output_gradients(
+                    self._loss, self._layers, (*x, y), self._signatures
+                )
+            found = [self._parts(*each) for each in zip(calls, self._signatures, deltas)]
+        of_names: dict[str, list[ParameterGradients]] = {}
         for path, parts in found:
-            for place, name in self._watched[path]:
+            for place, name in self._parameters_of[path]:
                 of_names.setdefault(name, []).append(parts[place])
-        placed = [Placed(self.slices[name], _joined(parts)) for name, parts in of_names.items()]
+        placed = [
+            PlacedGradients(self.slices[name], _joined(parts)) for name, parts in of_names.items()
+        ]
         return losses.detach().to(torch.float64), placed
 
     def _directly(self, x: Inputs, y: Tensor) -> tuple[Tensor, list[tuple[str, Any]]]:
@@ -351,8 +358,8 @@ class ModuleNetwork:
             outputs.append(output)
             return output
 
-        with listening(self._layers, listen), torch.enable_grad():
-            losses = self.loss(self.module(*map(self._laid_out, x)), y)
+        with forward_hooks(self._layers, listen), torch.enable_grad():
+            losses = self.loss(self.module(*map(self._channels_last, x)), y)
         deltas = torch.autograd.grad(losses, outputs, torch.ones_like(losses))
         found = [
             (path, gradients(layer, inputs, delta))
@@ -361,30 +368,30 @@ class ModuleNetwork:
         return losses, found
 
     def _parts(
-        self, call: Call, seen: Seen, deltas: Sequence[Tensor]
-    ) -> tuple[str, Mapping[str, GradientPart]]:
+        self, call: LayerCall, signature: CallSignature, deltas: Sequence[Tensor]
+    ) -> tuple[str, Mapping[str, ParameterGradients]]:
         """Return a layer's path, and the gradients of the samples in its parameters."""
-        if call.path in self._ruled and is_recurrent(call.layer):
+        if call.path in self._with_rule and is_recurrent(call.layer):
             return call.path, recurrent_gradients(call.layer, call.path, call.tensors, deltas)
-        if call.path in self._ruled:
+        if call.path in self._with_rule:
             # Of one sample each: (B, 1, ...).
             inputs, delta = call.tensors[0], deltas[0]
             if inputs.ndim < 2 or delta.ndim < 2 or inputs.shape[1] != 1 or delta.shape[1] != 1:
                 raise LayerError(call.path, "does not keep the samples on its first axis")
             return call.path, gradients(call.layer, inputs[:, 0], delta[:, 0])
-        own = {place: self._trained[name] for place, name in self._watched[call.path]}
+        own = {place: self._trained[name] for place, name in self._parameters_of[call.path]}
         try:
-            found = written_out(call, seen.batched, own, deltas)
+            found = materialized_gradients(call, signature.batched, own, deltas)
         except Exception as error:  # whatever a layer or PyTorch says, another way may do
             raise LayerError(call.path, f"fails on one sample at a time: {error}") from error
-        return call.path, {place: Whole(each) for place, each in found.items()}
+        return call.path, {place: Materialized(each) for place, each in found.items()}
 
 
-def _joined(parts: Sequence[GradientPart]) -> GradientPart:
+def _joined(parts: Sequence[ParameterGradients]) -> ParameterGradients:
     """Return one part for a parameter that several calls use: only their sum has a norm."""
     if len(parts) == 1:
         return parts[0]
-    return Whole(torch.stack([part.whole() for part in parts]).sum(dim=0))
+    return Materialized(torch.stack([part.materialize() for part in parts]).sum(dim=0))
 
 
 def _predictions(outputs: Any) -> Tensor:

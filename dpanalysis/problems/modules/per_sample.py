@@ -17,10 +17,10 @@ from torch import Tensor, nn
 
 from ...clipping import Clipping
 from ...kernels.array_api import clip_to_bound
-from .layers import GradientPart, Whole
+from .layers import Materialized, ParameterGradients
 
 
-def altered(layer: nn.Module) -> bool:
+def is_modified(layer: nn.Module) -> bool:
     """Return whether an object computes something else than its class says."""
     # By hooks (those of the backward pass change gradients), by methods that were set on the
     # object, or by parameters that are not plain ones.
@@ -33,26 +33,26 @@ def altered(layer: nn.Module) -> bool:
     return any(map(bool, hooks)) or any(methods) or compiled or not plain
 
 
-def in_order(module: nn.Module, path: str = "") -> Iterator[tuple[str, nn.Module]]:
+def flattened_layers(module: nn.Module, path: str = "") -> Iterator[tuple[str, nn.Module]]:
     """Yield the layers of nested Sequentials in the order in which a sample meets them."""
-    if type(module) is not nn.Sequential or altered(module):
+    if type(module) is not nn.Sequential or is_modified(module):
         yield path, module
         return
     for name, layer in module._modules.items():
         if layer is not None:
-            yield from in_order(layer, f"{path}.{name}" if path else name)
+            yield from flattened_layers(layer, f"{path}.{name}" if path else name)
 
 
-def keeps_apart(module: nn.Module, x: Tensor) -> bool:
+def is_samplewise(module: nn.Module, x: Tensor) -> bool:
     """Return whether the module is a Sequential of layers that look at one sample at a time.
 
     The layers are those of PyTorch, by exact class and without hooks, in ``eval()`` mode, where
     the axis of the samples is not among those that they work on. Other modules may well keep
     samples apart; this is not known of them.
     """
-    for _, layer in in_order(module):
+    for _, layer in flattened_layers(module):
         axes = _AXES.get(type(layer))
-        if axes is None or altered(layer) or layer.training or not axes(layer, x.ndim):
+        if axes is None or is_modified(layer) or layer.training or not axes(layer, x.ndim):
             return False
         with torch.no_grad():
             x = layer(x)
@@ -149,7 +149,7 @@ _CONSTANT = (
 )
 
 
-def misfit(function: Any, count: int) -> TypeError | None:
+def signature_error(function: Any, count: int) -> TypeError | None:
     """Return what is wrong with calling a function with so many arguments, None if nothing is."""
     try:
         inspect.signature(function).bind(*range(count))
@@ -281,70 +281,72 @@ def _function(function: FunctionType, memo: dict[int, Any]) -> Any:
 _SHORTEST = 1e-70  # shorter gradients count as zero: their squares may have lost digits
 
 
-class Placed(NamedTuple):
+class PlacedGradients(NamedTuple):
     """Gradients in one parameter, and where it lies in the vector."""
 
     where: slice
-    part: GradientPart
+    part: ParameterGradients
 
 
-class Together:
-    """Gradients of B samples in all d parameters; what is written out becomes one array.
+class ChunkGradients:
+    """Gradients of B samples in all d parameters; those materialized become one array.
 
     What is missing in ``placed`` has gradients of 0; ``like`` (d,) are the parameters.
     """
 
-    def __init__(self, placed: Sequence[Placed], like: Tensor) -> None:
+    def __init__(self, placed: Sequence[PlacedGradients], like: Tensor) -> None:
         placed = sorted(placed, key=lambda each: each.where.start)
         self._like = like
         ends = [0, *(each.where.stop for each in placed)]
         starts = [*(each.where.start for each in placed), len(like)]
         self._gaps = [slice(a, b) for a, b in zip(ends, starts) if a < b]
-        self._others = [each for each in placed if not isinstance(each.part, Whole)]
-        written = [(each.where, each.part) for each in placed if isinstance(each.part, Whole)]
+        self._others = [each for each in placed if not isinstance(each.part, Materialized)]
+        written = [
+            (each.where, each.part) for each in placed if isinstance(each.part, Materialized)
+        ]
         self._places = [where for where, _ in written]
-        self._written = self._together([part for _, part in written]) if written else None
+        self._written = self._concatenated([part for _, part in written]) if written else None
 
-    def _together(self, parts: Sequence[Whole]) -> Whole:
+    def _concatenated(self, parts: Sequence[Materialized]) -> Materialized:
         widths = [where.stop - where.start for where in self._places]
         dtype = reduce(torch.promote_types, (part.gradients.dtype for part in parts))
         rows = self._like.new_empty((len(parts[0].gradients), sum(widths)), dtype=dtype)
         for part, piece in zip(parts, rows.split(widths, dim=1)):
             piece.view(part.gradients[..., None].shape).copy_(part.gradients[..., None])
-        return Whole(rows)
+        return Materialized(rows)
 
     @property
-    def parts(self) -> list[GradientPart]:
-        """All parts, those written out as one."""
+    def parts(self) -> list[ParameterGradients]:
+        """All parts, those materialized as one."""
         others = [each.part for each in self._others]
         return others if self._written is None else [self._written, *others]
 
-    def squares(self, count: int) -> Tensor:
+    def squared_norms(self, count: int) -> Tensor:
         """Return upper bounds on the squared norms of ``count`` gradients, float64."""
-        found = [part.squares() for part in self.parts]
+        found = [part.squared_norms() for part in self.parts]
         if not found:
             return torch.zeros(count, dtype=torch.float64, device=self._like.device)
         return found[0] if len(found) == 1 else torch.stack(found).sum(dim=0)
 
-    def leave_out(self, lost: Tensor) -> None:
+    def zero_out(self, lost: Tensor) -> None:
         """Put zeros in the place of the gradients of the samples that are ``lost`` (B,)."""
         if self._written is not None:
             self._written = self._written.without(lost)
-        self._others = [Placed(where, part.without(lost)) for where, part in self._others]
+        self._others = [PlacedGradients(where, part.without(lost)) for where, part in self._others]
 
     def sum(self, weights: Tensor) -> Tensor:
         """Return the sum of ``weights``, float64, times as many gradients, (d,)."""
         out = weights.new_empty(len(self._like))
-        self._write_sum(out, weights)
+        self._write_weighted_sum(out, weights)
         return out
 
-    def _write_sum(self, out: Tensor, weights: Tensor) -> None:
+    def _write_weighted_sum(self, out: Tensor, weights: Tensor) -> None:
         for where, part in self._others:
-            part.write_sum(out[where], weights)
+            part.write_weighted_sum(out[where], weights)
         if self._written is not None:
             widths = [where.stop - where.start for where in self._places]
             sums = weights.new_empty(sum(widths))
-            self._written.write_sum(sums, weights)
+            self._written.write_weighted_sum(sums, weights)
             for where, piece in zip(self._places, sums.split(widths)):
                 out[where] = piece
         for gap in self._gaps:
@@ -364,7 +366,7 @@ class Together:
         sample's depends on no count. Not added to sums of other chunks in the products, whose order
         of additions nobody knows.
         """
-        norms = self.squares(len(losses)).sqrt()
+        norms = self.squared_norms(len(losses)).sqrt()
         factors = torch.ones_like(losses)
         looked_at = [losses, norms]
         if clipping is not None:
@@ -380,6 +382,6 @@ class Together:
             cut = cut & (times > 0.0)
             factors = factors * times
         if losses.device.type != "cpu" or bool(lost.any()):  # no device is asked: that would wait
-            self.leave_out(lost)
-        self._write_sum(out, factors)
+            self.zero_out(lost)
+        self._write_weighted_sum(out, factors)
         return cut.sum()

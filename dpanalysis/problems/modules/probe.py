@@ -1,4 +1,4 @@
-"""What is asked of a module before it sees a private record, on public samples made up for it."""
+"""Checks of a module on random public samples, before it sees a private record."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from torch.nn.modules.instancenorm import _InstanceNorm
 from torch.utils._pytree import tree_flatten
 
 from ..._validation import check_choice
-from .layers import LayerError, listening
-from .network import LOSSES, Inputs, ModuleNetwork, rows_of, same_kernels, shape_told
-from .per_sample import Placed, Together, has_statistics, misfit
+from .layers import LayerError, forward_hooks
+from .network import LOSSES, Inputs, ModuleNetwork, naming_shapes, rows_of, same_kernels
+from .per_sample import ChunkGradients, PlacedGradients, has_statistics, signature_error
 
 _TRIED = 3  # samples; a first axis of another length is not that of the samples
 _SHORTEST = 16  # samples of a chunk that is not whole
@@ -37,7 +37,7 @@ def refuse_by_name(module: nn.Module) -> None:
 
 def check_inputs(module: nn.Module, count: int) -> None:
     """Raise TypeError where ``forward`` does not take so many inputs."""
-    error = misfit(module.forward, count)
+    error = signature_error(module.forward, count)
     if error is not None:
         raise TypeError(
             "X must be what the module takes, one array or a tuple with an array for each input in "
@@ -57,7 +57,7 @@ def check_loss(loss: Any) -> None:
     """Raise unless a loss is a name or takes (outputs, y), and does not add up its batch."""
     if not callable(loss):
         check_choice("loss", loss, tuple(LOSSES))
-    elif (wrong := misfit(loss, 2)) is not None:
+    elif (wrong := signature_error(loss, 2)) is not None:
         raise TypeError(f"loss must be a name or a function of (outputs, y): {wrong}")
     reduction = getattr(loss, "reduction", "none")
     if reduction in ("mean", "sum"):
@@ -113,7 +113,7 @@ def _though_frozen(layer: nn.Module) -> str:
     return ", also with frozen parameters, while it is in train() mode" if frozen else ""
 
 
-def made_up(network: ModuleNetwork, X: Inputs, y: Tensor, count: int, seed: int = 0) -> Any:
+def random_samples(network: ModuleNetwork, X: Inputs, y: Tensor, count: int, seed: int = 0) -> Any:
     """Return ``count`` samples and labels that could be records, from nothing private.
 
     Numbers are normal, tokens below the least number of embeddings, labels below the number of
@@ -140,11 +140,11 @@ def made_up(network: ModuleNetwork, X: Inputs, y: Tensor, count: int, seed: int 
     return x, like(y, classes)
 
 
-def choose_way(network: ModuleNetwork, X: Inputs, y: Tensor) -> tuple[int, int]:
+def choose_gradient_mode(network: ModuleNetwork, X: Inputs, y: Tensor) -> tuple[int, int]:
     """Set how the network computes losses and gradients of samples; return what that takes.
 
     Namely the numbers that are held for a sample, and the most outer products that a gradient
-    is the sum of without being written out (0 for none).
+    is the sum of without being materialized (0 for none).
 
     The gradients of a few samples in one go must be those of each sample alone. Layer by layer
     where that gives them, else by ``vmap``, else one by one. A parameter whose gradients a
@@ -152,9 +152,9 @@ def choose_way(network: ModuleNetwork, X: Inputs, y: Tensor) -> tuple[int, int]:
     lets samples mix; the comparisons are for what is computed, not for privacy.
     """
     with same_kernels(network):
-        x, labels = made_up(network, X, y, _TRIED)
-        alone = _kept_apart(network, x, labels)
-        network.recognize(x)
+        x, labels = random_samples(network, X, y, _TRIED)
+        alone = _losses_alone(network, x, labels)
+        network.choose_forward(x)
         if network.forward != "direct":
             network.forward = "vmap"
             try:
@@ -162,10 +162,10 @@ def choose_way(network: ModuleNetwork, X: Inputs, y: Tensor) -> tuple[int, int]:
             except Exception:  # whatever a layer or PyTorch says, another way may do
                 right = False
             network.forward = "vmap" if right else "loop"
-        network.way = "loop"
-        expected, costs = _each(network, x, labels)[0], (network.size, 0)
-        for way, try_it in (("layers", _by_layers), ("vmap", _each)):
-            network.way = way
+        network.gradient_mode = "loop"
+        expected, costs = _gradients_and_costs(network, x, labels)[0], (network.size, 0)
+        for mode, try_it in (("layers", _by_layers), ("vmap", _gradients_and_costs)):
+            network.gradient_mode = mode
             try:
                 found, costs = try_it(network, x, labels, expected)
             except Exception:  # whatever a layer or PyTorch says, another way may do
@@ -173,19 +173,19 @@ def choose_way(network: ModuleNetwork, X: Inputs, y: Tensor) -> tuple[int, int]:
             if _close(network, found, expected):
                 break
         else:
-            network.way, costs = "loop", (network.size, 0)
+            network.gradient_mode, costs = "loop", (network.size, 0)
         if not _close(network, network.losses(x, labels), alone):
             raise ValueError(f"{_MIXED}, or from one call to the next")
         return costs
 
 
-def _kept_apart(network: ModuleNetwork, x: Inputs, labels: Tensor) -> Tensor:
+def _losses_alone(network: ModuleNetwork, x: Inputs, labels: Tensor) -> Tensor:
     """Return the losses of samples, each alone."""
     network.restore()
     count = len(labels)
     before = [each.clone() for each in network.module.buffers()]
     parts = [slice(i, i + 1) for i in range(count)]
-    with shape_told(x):
+    with naming_shapes(x):
         each = [network.losses_together(rows_of(x, part), labels[part]) for part in parts]
     together = network.losses_together(x, labels)
     if together.shape != (count,) or any(one.shape != (1,) for one in each):
@@ -196,11 +196,11 @@ def _kept_apart(network: ModuleNetwork, x: Inputs, labels: Tensor) -> Tensor:
         )
     alone = torch.cat(each)
     kept = all(map(torch.equal, before, network.module.buffers()))
-    if not network.keeps_weights():
+    if not network.weights_unchanged():
         raise ValueError("module must leave its trained parameters what they are, but changes them")
     network.restore()
     if not kept or not _close(network, together, alone):
-        raise ValueError(f"{_MIXED}, or from one call to the next{_culprit(network, x)}")
+        raise ValueError(f"{_MIXED}, or from one call to the next{_mixing_layer(network, x)}")
     return alone
 
 
@@ -208,21 +208,21 @@ def check_batch(network: ModuleNetwork, X: Inputs, y: Tensor, chunk: int) -> Non
     """Raise ValueError where a batch of a chunk's size gives a sample another loss."""
     # That would not be seen in training, where samples are kept apart, but in what is trained.
     with same_kernels(network):
-        x, labels = made_up(network, X, y, chunk)
+        x, labels = random_samples(network, X, y, chunk)
         network.restore()
         together = network.losses_together(x, labels)
         if not _close(network, together, network.losses(x, labels)):
-            raise ValueError(f"{_MIXED}{_culprit(network, x)}")
+            raise ValueError(f"{_MIXED}{_mixing_layer(network, x)}")
 
 
 def _by_layers(network: ModuleNetwork, x: Inputs, y: Tensor, expected: Tensor) -> Any:
-    """Return what :func:`_each` does, once each parameter is left to a layer that knows it."""
+    """Return gradients and costs with each parameter left to a layer that has a rule for it."""
     while True:
         try:
-            network.look(x, y)
-            result = _each(network, x, y)
+            network.learn_calls(x, y)
+            result = _gradients_and_costs(network, x, y)
         except LayerError as error:
-            wrong, why = network.at_home(error.path), error
+            wrong, why = network.parameters_at(error.path), error
         else:
             wrong = [
                 name
@@ -232,11 +232,11 @@ def _by_layers(network: ModuleNetwork, x: Inputs, y: Tensor, expected: Tensor) -
             why = LayerError("", "has gradients that its layers do not give")
             if not wrong:
                 return result
-        if not network.move_up(wrong):
+        if not network.use_parents(wrong):
             raise why
 
 
-def _culprit(network: ModuleNetwork, x: Inputs) -> str:
+def _mixing_layer(network: ModuleNetwork, x: Inputs) -> str:
     """Return the layer that changes a sample by the others, for a message."""
     layers = [(path, layer) for path, layer in network.module.named_modules() if path]
     calls: list[tuple[str, nn.Module, Any, Any]] = []
@@ -247,39 +247,41 @@ def _culprit(network: ModuleNetwork, x: Inputs) -> str:
     def calls_for(samples: Inputs) -> list[tuple[str, nn.Module, Any, Any]]:
         calls.clear()
         network.restore()
-        with listening(layers, listen):
+        with forward_hooks(layers, listen):
             network.outputs_together(samples)
         return [*calls]
 
     together = calls_for(x)
     for i in range(len(x[0])):
         for one, alone in zip(together, calls_for(rows_of(x, slice(i, i + 1)))):
-            (path, layer, given, gave), (_, other, as_given, as_gave) = one, alone
-            same = layer is other and _alike(_of(given, i), _of(as_given, 0))
-            if same and not _alike(_of(gave, i), _of(as_gave, 0)):
+            (path, layer, inputs, outputs), (_, other, own_inputs, own_outputs) = one, alone
+            same = layer is other and _nearly_equal(
+                _tensors_at(inputs, i), _tensors_at(own_inputs, 0)
+            )
+            if same and not _nearly_equal(_tensors_at(outputs, i), _tensors_at(own_outputs, 0)):
                 return f"; its layer {path} ({type(layer).__name__}) does it"
     return ""
 
 
-def _of(tree: Any, place: int) -> list[Tensor]:
+def _tensors_at(tree: Any, place: int) -> list[Tensor]:
     """Return what belongs to the sample at a place."""
     tensors = (e for e in tree_flatten(tree)[0] if isinstance(e, Tensor) and e.ndim)
     return [e[place] for e in tensors if len(e) > place]
 
 
-def _alike(ones: list[Tensor], others: list[Tensor]) -> bool:
+def _nearly_equal(ones: list[Tensor], others: list[Tensor]) -> bool:
     return len(ones) == len(others) and all(
         a.shape == b.shape and torch.allclose(a.double(), b.double(), rtol=1e-3, atol=1e-6)
         for a, b in zip(ones, others)
     )
 
 
-def _each(
+def _gradients_and_costs(
     network: ModuleNetwork, x: Inputs, y: Tensor, *more: Any
 ) -> tuple[Tensor, tuple[int, int]]:
-    """Return the gradients of the samples, (B, d), and what :func:`choose_way` returns."""
+    """Return the gradients, (B, d), and the costs as of :func:`choose_gradient_mode`."""
     _, placed = network.sample_gradients(x, y)
-    together = Together(placed, network.vector)
+    together = ChunkGradients(placed, network.vector)
     found = torch.stack([together.sum(unit) for unit in _units(y)])
     entries = sum(part.entries for _, part in placed) // len(y)
     return found, (entries, max((part.steps for _, part in placed), default=0))
@@ -301,7 +303,7 @@ def same_gradients(network: ModuleNetwork, X: Inputs, y: Tensor, chunk: int) -> 
     """Return whether samples' gradients keep every bit when the others of their chunk change."""
     # Every place of the chunk is kept and is changed, by numbers of several sizes. The losses from
     # one call of the module must keep their bits, too, and the same chunk must give the same twice.
-    x, labels = made_up(network, X, y, chunk, seed=1)
+    x, labels = random_samples(network, X, y, chunk, seed=1)
     generator = torch.Generator().manual_seed(2)
     first = (torch.rand(chunk, generator=generator) < 0.5).to(labels.device)
     every = torch.ones_like(first)
@@ -310,12 +312,12 @@ def same_gradients(network: ModuleNetwork, X: Inputs, y: Tensor, chunk: int) -> 
         losses = _losses_together(network, x, labels)
         patterns = [(first, 1), (~first, 1000), (first, 0), (every, 1)]
         for kept, scale in patterns:
-            others, marks = made_up(network, X, y, chunk, seed=2)
+            others, marks = random_samples(network, X, y, chunk, seed=2)
             others = tuple(_scaled(each, scale) for each in others)
             for each, own in zip((*others, marks), (*x, labels)):
                 each[kept] = own[kept]
             at = kept.nonzero().flatten()
-            if network.way != "loop" or bool(kept.all()):
+            if network.gradient_mode != "loop" or bool(kept.all()):
                 found = network.sample_gradients(others, marks)[1]
                 if not _same_bits(network, (expected, at, chunk), (found, at, chunk)):
                     return False
@@ -324,9 +326,9 @@ def same_gradients(network: ModuleNetwork, X: Inputs, y: Tensor, chunk: int) -> 
     return True
 
 
-def same_elsewhere(network: ModuleNetwork, X: Inputs, y: Tensor, chunk: int) -> bool:
+def same_at_other_places(network: ModuleNetwork, X: Inputs, y: Tensor, chunk: int) -> bool:
     """Return whether samples' gradients keep every bit in two other orders of their chunk."""
-    x, labels = made_up(network, X, y, chunk, seed=1)
+    x, labels = random_samples(network, X, y, chunk, seed=1)
     drawn = torch.randperm(chunk, generator=torch.Generator().manual_seed(3))
     places = torch.arange(chunk)
     with same_kernels(network):
@@ -339,16 +341,16 @@ def same_elsewhere(network: ModuleNetwork, X: Inputs, y: Tensor, chunk: int) -> 
     return True
 
 
-def lengths(network: ModuleNetwork, X: Inputs, y: Tensor, chunk: int) -> tuple[int, ...]:
+def chunk_lengths(network: ModuleNetwork, X: Inputs, y: Tensor, chunk: int) -> tuple[int, ...]:
     """Return how long a chunk may be, at most ``chunk``."""
-    # In a shorter one made-up samples must have the same losses and gradients to the last bit.
+    # In a shorter one random samples must have the same losses and gradients to the last bit.
     # Where one does not (libraries divide small products otherwise), no shorter one is tried.
     found = [chunk]
     parts = (chunk * sixteenths // 16 for sixteenths in (8, 6, 5, 4, 2))
     shorter = [part for part in parts if part >= _SHORTEST]
-    if not shorter or network.way == "loop":
+    if not shorter or network.gradient_mode == "loop":
         return (chunk,)
-    x, labels = made_up(network, X, y, chunk, seed=1)
+    x, labels = random_samples(network, X, y, chunk, seed=1)
     with same_kernels(network):
         losses, whole = network.sample_gradients(x, labels)
         for length in shorter:
@@ -373,16 +375,18 @@ def _losses_together(network: ModuleNetwork, x: Inputs, y: Tensor) -> Tensor:
     return network.losses_together(x, y)
 
 
-def _same_bits(network: ModuleNetwork, *gradients: tuple[list[Placed], Tensor, int]) -> bool:
+def _same_bits(
+    network: ModuleNetwork, *gradients: tuple[list[PlacedGradients], Tensor, int]
+) -> bool:
     """Return whether gradients at some places are the same: all norms, and the entries of four."""
     found = []
     for placed, places, count in gradients:
         units = _units(places.new_empty(count))
-        together = Together(placed, network.vector)
-        together.leave_out(units[places].sum(dim=0) == 0.0)
+        together = ChunkGradients(placed, network.vector)
+        together.zero_out(units[places].sum(dim=0) == 0.0)
         few = units[places[:: max(1, len(places) // 4)]]
         sums = [together.sum(unit) for unit in few]
-        found.append(torch.cat([together.squares(count)[places], *sums]))
+        found.append(torch.cat([together.squared_norms(count)[places], *sums]))
     return _equal(*found)
 
 

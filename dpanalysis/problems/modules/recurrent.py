@@ -4,7 +4,7 @@ r"""LSTM, GRU and RNN under ``vmap``: all samples at once, and gradients step by
 their exact class to look at one sample at a time, they compute a chunk at once instead. With
 :math:`i_t = W x_t + b` and :math:`h_t = V s_{t-1} + c` for the state s, the gradients in W and V
 are :math:`\sum_t \delta^i_t x_t^\top` and :math:`\sum_t \delta^h_t s_{t-1}^\top`: see
-:class:`~dpanalysis.problems.modules.layers.Steps`.
+:class:`~dpanalysis.problems.modules.layers.SummedOuterProducts`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from .layers import GradientPart, LayerError, Layers, Whole, product
+from .layers import LayerError, Layers, Materialized, ParameterGradients, summed_outer_products
 
 State = tuple[Tensor, ...]
 
@@ -59,21 +59,23 @@ class _Unrolled:
 
     def __init__(self, layer: Any, x: Tensor) -> None:
         cell, states = _CELLS[type(layer)](layer)
-        self.gave: dict[str, Tensor] = {}
-        self.got: dict[str, Tensor] = {}
+        self.outputs_of: dict[str, Tensor] = {}
+        self.inputs_of: dict[str, Tensor] = {}
         ends: list[State] = []
         with torch.enable_grad():
             self.x = x = x.detach().requires_grad_()
             for depth in range(layer.num_layers):
                 both = []
-                for way in ("", "_reverse")[: 1 + layer.bidirectional]:
-                    steps, last = self._along(layer, f"_l{depth}{way}", x, cell, states)
+                for direction in ("", "_reverse")[: 1 + layer.bidirectional]:
+                    steps, last = self._one_direction(
+                        layer, f"_l{depth}{direction}", x, cell, states
+                    )
                     both.append(steps)
                     ends.append(last)
                 x = torch.cat(both, dim=2)
             self.outputs = x, *(torch.stack(each, dim=1) for each in zip(*ends))
 
-    def _along(
+    def _one_direction(
         self, layer: Any, name: str, x: Tensor, cell: Callable[..., State], states: int
     ) -> tuple[Tensor, State]:
         """Return the outputs of one direction, (B, T, hidden), and the last state."""
@@ -92,8 +94,8 @@ class _Unrolled:
         if back:
             before.reverse()
             after.reverse()
-        self.gave[f"ih{name}"], self.gave[f"hh{name}"] = from_input, zeros
-        self.got[f"ih{name}"], self.got[f"hh{name}"] = x, torch.stack(before, dim=1)
+        self.outputs_of[f"ih{name}"], self.outputs_of[f"hh{name}"] = from_input, zeros
+        self.inputs_of[f"ih{name}"], self.inputs_of[f"hh{name}"] = x, torch.stack(before, dim=1)
         return torch.stack(after, dim=1), state
 
     def back(self, wanted: Sequence[Tensor], deltas: Sequence[Tensor]) -> tuple[Tensor, ...]:
@@ -103,24 +105,24 @@ class _Unrolled:
 
 def recurrent_gradients(
     layer: Any, path: str, given: Sequence[Tensor], deltas: Sequence[Tensor]
-) -> dict[str, GradientPart]:
+) -> dict[str, ParameterGradients]:
     """Return the gradients of B samples in a layer's parameters, by their names."""
-    x = _of_samples(layer, given[0], 1) if len(given) == 1 else None
+    x = _without_batch_axis(layer, given[0], 1) if len(given) == 1 else None
     if x is None:
         raise LayerError(path, "gets more than one sequence for a sample, or a state")
     outputs, *ends = deltas
     if given[0].ndim == 4:
-        outputs, ends = _of_samples(layer, outputs, 1), [each[:, :, 0] for each in ends]
+        outputs, ends = _without_batch_axis(layer, outputs, 1), [each[:, :, 0] for each in ends]
     unrolled = _Unrolled(layer, x)
-    found: dict[str, GradientPart] = {}
-    gradients = unrolled.back(list(unrolled.gave.values()), [outputs, *ends])
-    for name, delta in zip(unrolled.gave, gradients):
-        found[f"weight_{name}"] = product(delta, unrolled.got[name].detach())
-        found[f"bias_{name}"] = Whole(delta.sum(dim=1))
+    found: dict[str, ParameterGradients] = {}
+    gradients = unrolled.back(list(unrolled.outputs_of.values()), [outputs, *ends])
+    for name, delta in zip(unrolled.outputs_of, gradients):
+        found[f"weight_{name}"] = summed_outer_products(delta, unrolled.inputs_of[name].detach())
+        found[f"bias_{name}"] = Materialized(delta.sum(dim=1))
     return found
 
 
-def _of_samples(layer: Any, x: Tensor, lead: int) -> Any:
+def _without_batch_axis(layer: Any, x: Tensor, lead: int) -> Any:
     """Return sequences without the axis of a batch of one, or None where there is none such.
 
     ``lead`` axes stand before those that the layer sees.
@@ -131,12 +133,12 @@ def _of_samples(layer: Any, x: Tensor, lead: int) -> Any:
     return x.squeeze(axis) if x.shape[axis] == 1 else None
 
 
-class _AtOnce(torch.autograd.Function):
+class _BatchedRecurrence(torch.autograd.Function):
     """The layer's outputs for a sequence (T, in); under ``vmap`` for all samples in one call."""
 
     @staticmethod
     def forward(layer: Any, x: Tensor) -> tuple[Tensor, ...]:
-        return tuple(each[0] for each in _AtOnce._run(layer, x[None]))
+        return tuple(each[0] for each in _BatchedRecurrence._run(layer, x[None]))
 
     @staticmethod
     def _run(layer: Any, x: Tensor) -> tuple[Tensor, ...]:
@@ -155,20 +157,20 @@ class _AtOnce(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *deltas: Tensor) -> Any:
-        return None, _Back.apply(ctx.layer, *ctx.saved_tensors, *deltas)
+        return None, _BatchedBackward.apply(ctx.layer, *ctx.saved_tensors, *deltas)
 
     @staticmethod
     def vmap(info: Any, in_dims: Any, layer: Any, x: Tensor) -> Any:
-        found = _AtOnce._run(layer, x.movedim(in_dims[1], 0))
+        found = _BatchedRecurrence._run(layer, x.movedim(in_dims[1], 0))
         return found, (0,) * len(found)
 
 
-class _Back(torch.autograd.Function):
+class _BatchedBackward(torch.autograd.Function):
     """The gradient in a sequence, given those in the outputs for it."""
 
     @staticmethod
     def forward(layer: Any, x: Tensor, *deltas: Tensor) -> Tensor:
-        return _Back._run(layer, x[None], [each[None] for each in deltas])[0]
+        return _BatchedBackward._run(layer, x[None], [each[None] for each in deltas])[0]
 
     @staticmethod
     def _run(layer: Any, x: Tensor, deltas: Sequence[Tensor]) -> Tensor:
@@ -185,24 +187,24 @@ class _Back(torch.autograd.Function):
             each.expand(info.batch_size, *each.shape) if dim is None else each.movedim(dim, 0)
             for each, dim in zip(arrays, in_dims[1:])
         )
-        return _Back._run(layer, x, deltas), 0
+        return _BatchedBackward._run(layer, x, deltas), 0
 
 
 def _quick(layer: Any, x: Any, hx: Any = None) -> Any:
     """Do as the layer's ``forward`` does, for what it gets without a state."""
     single = None
     if hx is None and isinstance(x, Tensor) and x.ndim in (2, 3):
-        single = _of_samples(layer, x, 0)
+        single = _without_batch_axis(layer, x, 0)
     if single is None:
         return type(layer).forward(layer, x, hx)
-    outputs, *ends = _AtOnce.apply(layer, single)
+    outputs, *ends = _BatchedRecurrence.apply(layer, single)
     if x.ndim == 3:
         outputs, ends = outputs.unsqueeze(0 if layer.batch_first else 1), [e[:, None] for e in ends]
     return outputs, tuple(ends) if len(ends) > 1 else ends[0]
 
 
 @contextmanager
-def at_once(layers: Layers) -> Iterator[None]:
+def batched_recurrence(layers: Layers) -> Iterator[None]:
     """Let recurrent layers among these compute all samples at once under ``vmap``."""
     # Only where no gradient in their own parameters is asked for: there is none.
     with ExitStack() as stack:

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from .network import Inputs, rows_of
-from .per_sample import ModuleState, UserFunction, misfit
+from .per_sample import ModuleState, UserFunction, signature_error
 
 _TRIED = 8  # records
 
@@ -23,7 +23,7 @@ class Augmentation:
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        wrong = misfit(function, 2) if callable(function) else f"got {function!r}"
+        wrong = signature_error(function, 2) if callable(function) else f"got {function!r}"
         if wrong is not None:
             raise TypeError(f"augment must be a function of (sample, generator): {wrong}")
         self._function = UserFunction(function)
@@ -41,7 +41,7 @@ class Augmentation:
     def views(self, x: Inputs, count: int, w: Tensor) -> Inputs:
         """Return a view of each of the first ``count`` samples, at the parameters ``w`` (d,)."""
         made = tuple(each.clone() for each in x)
-        bits = _scrambled(_hashed((w[None],)) + _hashed(rows_of(x, slice(count))))
+        bits = _mixed_bits(_hashed((w[None],)) + _hashed(rows_of(x, slice(count))))
         for i, seed in enumerate(bits.tolist()):
             view = self._view(tuple(each[i].clone() for each in x), seed)
             for each, own in zip(made, view):
@@ -55,9 +55,11 @@ class Augmentation:
         with torch.no_grad():
             view = self._function(sample[0] if len(sample) == 1 else sample, generator)
         found = (view,) if len(sample) == 1 else view
-        if not isinstance(found, tuple) or list(map(_form, found)) != list(map(_form, like)):
+        forms = [_shape_and_dtype(each) for each in like]
+        if not isinstance(found, tuple) or [_shape_and_dtype(each) for each in found] != forms:
             raise ValueError(
-                f"augment must keep the form of a sample, {_told(like)}, but gives {_told(found)}"
+                f"augment must keep the form of a sample, {_described(like)}, but gives "
+                f"{_described(found)}"
             )
         return found
 
@@ -82,11 +84,11 @@ class Augmentation:
             )
 
 
-def _form(each: Any) -> Any:
+def _shape_and_dtype(each: Any) -> Any:
     return (tuple(each.shape), each.dtype) if isinstance(each, Tensor) else type(each)
 
 
-def _told(tree: Any) -> str:
+def _described(tree: Any) -> str:
     if not isinstance(tree, tuple):
         return type(tree).__name__
     parts = (
@@ -113,11 +115,11 @@ def _hashed(arrays: Inputs) -> Tensor:
             bits = bits.view(_INTEGERS[bits.element_size()])
         places = torch.arange(1, bits.shape[1] + 1, device=bits.device)
         # Odd factors: an even one would lose the sign of a number in double precision.
-        total = _scrambled(total + (bits * (_scrambled(places) | 1)).sum(dim=1))
+        total = _mixed_bits(total + (bits * (_mixed_bits(places) | 1)).sum(dim=1))
     return total
 
 
-def _scrambled(numbers: Tensor) -> Tensor:
+def _mixed_bits(numbers: Tensor) -> Tensor:
     """Return int64 numbers mixed one to one, by the last steps of MurmurHash3."""
     for factor in (-49064778989728563, -4265267296055464877):
         numbers = (numbers ^ ((numbers >> 33) & 0x7FFFFFFF)) * factor
