@@ -238,8 +238,7 @@ class Reader:
         if kind.__eq__ is object.__eq__ and not isinstance(atom, type):
             self._compared_by_identity = True
         named = isinstance(atom, (Raised, _Shape))
-        text = str(atom) if named else f"output == {printed(atom)}"
-        self._names.append(text if named or len(text) <= 70 else text[:67] + "...")
+        self._names.append(str(atom) if named else f"output == {_shorten(printed(atom))}")
         self._codes[atom] = len(self._names) - 1
         return self._codes[atom]
 
@@ -262,6 +261,10 @@ def _hold_numbers(batches: Iterable[Batch]) -> bool:
 
 def _opened(output: Any) -> Any:
     return words_and_numbers(output) if type(output) is str else output
+
+
+def _shorten(text: str) -> str:
+    return text if len(text) <= 60 else text[:57] + "..."
 
 
 def _first_shape(batch: Batch) -> tuple[int, ...] | None:

@@ -60,6 +60,7 @@ from .replay import (
     is_rounded,
     off_grid,
     same,
+    scale_of,
     slack,
     spread,
 )
@@ -218,6 +219,10 @@ def record(
     seconds : float, default=30
         No run begins later than that, and one that draws later ends, but for the first four on each
         input; what was left out is in ``not_followed``.
+
+    Returns
+    -------
+    Recording
 
     Notes
     -----
@@ -486,7 +491,7 @@ class _Judge:
         """Return the draws whose scale depends on the data and on no noise."""
         found = {}
         for key in self._common():
-            pair = self._differs(lambda run, key=key: getattr(run.noise.get(key), "scale", None))  # type: ignore[misc]
+            pair = self._differs(lambda run, key=key: scale_of(run, key))  # type: ignore[misc]
             if pair is not None:
                 shown = [f"{float(np.max(scale)):.6g}" for scale in pair]
                 found[key] = (

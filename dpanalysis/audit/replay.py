@@ -247,6 +247,12 @@ def equal(a: RecordedRun, b: RecordedRun) -> bool:
     )
 
 
+def scale_of(run: RecordedRun, key: Any) -> Any:
+    """Return the scale of a draw, None where the run has none."""
+    draw = run.noise.get(key)
+    return None if draw is None else draw.scale
+
+
 def slack(run: RecordedRun) -> float:
     """Return how far numbers may be from each other by rounding alone."""
     sizes = [

@@ -642,7 +642,7 @@ def _replace_generators(
     seeded: dict[str, tuple[Any, Any]] = {}
 
     def stand_for(name: str, value: Any) -> Any:
-        stand = _STANDS[type(value)]()
+        stand = _keyed_generator(value)
         seed = _entropy(value) if type(value) is _Generator else _small_seed(value)
         if seed is not None:
             seeded[name] = stand, seed
@@ -650,14 +650,14 @@ def _replace_generators(
 
     for space in spaces:
         for name, value in list(space.items()):
-            if type(value) in _STANDS:
+            if _is_generator(value):
                 space[name] = stand_for(name, value)
                 undo.append(partial(space.__setitem__, name, value))
     names = getattr(getattr(code, "__code__", None), "co_freevars", ())
     for name, cell in zip(names, getattr(code, "__closure__", None) or ()):
         with contextlib.suppress(ValueError):  # an empty cell
             value = cell.cell_contents
-            if type(value) in _STANDS:
+            if _is_generator(value):
                 cell.cell_contents = stand_for(name, value)
                 undo.append(partial(setattr, cell, "cell_contents", value))
     return seeded
@@ -686,11 +686,14 @@ def _small_seed(source: Any) -> int | None:
     return None
 
 
-_STANDS: dict[type, Callable[[], Any]] = {
-    _Generator: lambda: RecordingGenerator(np.random.PCG64(), keyed=True),
-    _RandomState: _RecordingState,
-    _Random: _RecordingRandom,
-}
+def _is_generator(value: Any) -> bool:
+    return type(value) in (_Generator, _RandomState, _Random)
+
+
+def _keyed_generator(value: Any) -> Any:
+    if type(value) is _Generator:
+        return RecordingGenerator(np.random.PCG64(), keyed=True)
+    return _RecordingState() if type(value) is _RandomState else _RecordingRandom()
 
 
 def play(tape: Tape, run: Callable[[Any], Any]) -> Any:

@@ -263,6 +263,10 @@ class Result:
         ax : Axes, optional
             By default those of a new figure, in the style of :mod:`dpanalysis.plotting`.
 
+        Returns
+        -------
+        Axes
+
         Raises
         ------
         ValueError

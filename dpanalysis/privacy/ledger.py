@@ -132,6 +132,10 @@ class Ledger:
         delta : float, default=1e-5
             The delta of epsilon, in [0, 1).
 
+        Returns
+        -------
+        Axes
+
         Raises
         ------
         ValueError

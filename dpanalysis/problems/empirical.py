@@ -60,13 +60,6 @@ def resolve_value_clipping(
 # Problems over samples
 
 
-# What a problem states of its own among its public facts.
-_STATED = (
-    *("hessian_bound", "hessian_lipschitz", "convex_records", "hessian_rank", "value_at_zero"),
-    *("rounding", "hessian_trace", "derivative_bounds", "derivative_corners", "lowest_value"),
-    *("curvature_vanishes_at_max_slope", "row_blocks", "largest_iterate", "double_precision"),
-)
-
 # What is prepared once: multipliers, kernels, sums and minimizers are made for these.
 _FIXED = frozenset(
     (
@@ -170,9 +163,22 @@ class EmpiricalRisk(Problem):
             self.L,
             relation,
             (self.gradient_bound(1), self.gradient_bound(2)),
+            hessian_bound=self.hessian_bound,
+            hessian_lipschitz=self.hessian_lipschitz,
+            convex_records=self.convex_records,
+            hessian_rank=self.hessian_rank,
+            value_at_zero=self.value_at_zero,
+            rounding=self.rounding,
+            hessian_trace=self.hessian_trace,
+            derivative_bounds=self.derivative_bounds,
+            derivative_corners=self.derivative_corners,
+            curvature_vanishes_at_max_slope=self.curvature_vanishes_at_max_slope,
+            lowest_value=self.lowest_value,
+            row_blocks=self.row_blocks,
+            largest_iterate=self.largest_iterate,
             max_records=None if self._size is None else self.max_records,
+            double_precision=self.double_precision,
             penalty_flat_at_zero=flat_at_zero(self.regularizer, self.d),
-            **{name: getattr(self, name) for name in _STATED},
         )
 
     def check_clipping(self, clipping: Clipping | None) -> None:

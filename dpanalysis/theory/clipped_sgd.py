@@ -387,6 +387,10 @@ def clipped_sgd_bound(
         Whether a batch has B samples, or each of the n with probability B/n, as the privacy of
         Algorithm 1 assumes.
 
+    Returns
+    -------
+    ClippedSGDBound
+
     Raises
     ------
     ValueError

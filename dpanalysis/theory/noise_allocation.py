@@ -125,6 +125,10 @@ def allocation_certificate(
         Weight of the squared error along each eigenvector. By default half the eigenvalues: the gap
         of the objective.
 
+    Returns
+    -------
+    NoiseAllocation
+
     Raises
     ------
     TypeError

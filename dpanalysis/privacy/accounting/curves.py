@@ -185,6 +185,10 @@ class PrivacyCurve:
             The marked point is where the curve touches the line given by this delta and its
             epsilon.
 
+        Returns
+        -------
+        Axes
+
         Examples
         --------
         >>> ax = PrivacyCurve(mu=1.0).plot(delta=1e-3)

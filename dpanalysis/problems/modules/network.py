@@ -149,8 +149,17 @@ class ModuleNetwork:
 
     def __getstate__(self) -> dict[str, Any]:
         self.restore()
-        made = ("_vector", "_loaded", "_state", "_names", "_slots")  # by _join, and by _watch
-        own = (*made, "_watched", "_layers", "_ruled", "_quick")
+        own = (
+            "_vector",
+            "_loaded",
+            "_state",
+            "_names",
+            "_slots",
+            "_watched",
+            "_layers",
+            "_ruled",
+            "_quick",
+        )
         return {key: value for key, value in vars(self).items() if key not in own}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
