@@ -47,6 +47,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import sys
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -82,6 +83,7 @@ except ImportError:  # Windows, which cannot replace an open file either
 
 _FORMAT = 1
 _PACKAGE, _INCOMPLETE = "dpanalysis.", "untold"  # fingerprints of our classes are complete
+_LIBRARIES = {"dpanalysis", "numpy", "scipy", "torch", *sys.stdlib_module_names}
 _MAX_DEPTH = 8  # of nested objects
 _MAX_LISTED = 100  # entries of a list that are written out; a longer one has a digest
 _DAMAGED = (OSError, EOFError, KeyError, TypeError, ValueError, zipfile.BadZipFile, zlib.error)
@@ -192,8 +194,10 @@ def fingerprint(value: Any, depth: int = 0) -> Any:
     kind = type(value)
     named = value if hasattr(value, "__qualname__") else kind
     about: dict[str, Any] = {"class": f"{named.__module__}.{named.__qualname__}"}
-    if isinstance(value, type) or _is_of_a_library(value):
+    if isinstance(value, BuiltinFunctionType) and isinstance(value.__self__, ModuleType | None):
         return about
+    if isinstance(value, type):
+        return about if _is_of_a_library(value) else about | {_INCOMPLETE: True}
     if depth > _MAX_DEPTH:
         return about | {_INCOMPLETE: True}
     if isinstance(value, FunctionType):
@@ -203,16 +207,17 @@ def fingerprint(value: Any, depth: int = 0) -> Any:
     else:
         held = getattr(value, "__dict__", {})
         parts = {name: each for name, each in held.items() if name[0] != "_"}
-        slots = any(getattr(each, "__slots__", ()) for each in kind.__mro__)
-        if held or slots or not str(kind.__module__).startswith(_PACKAGE):
-            parts[_INCOMPLETE] = True  # private attributes and the code of methods are left out
+        if held or any(getattr(each, "__slots__", ()) for each in kind.__mro__):
+            parts[_INCOMPLETE] = True  # private attributes are left out
+    if not isinstance(value, FunctionType) and not str(kind.__module__).startswith(_PACKAGE):
+        parts[_INCOMPLETE] = True  # the code of methods is left out
     return about | {name: fingerprint(each, depth + 1) for name, each in parts.items()}
 
 
-def _is_of_a_library(value: Any) -> bool:
-    """Return whether a value is a compiled function that is not bound to an object."""
-    own = getattr(value, "__self__", None)
-    return isinstance(value, BuiltinFunctionType) and (own is None or isinstance(own, ModuleType))
+def _is_of_a_library(value: type | ModuleType) -> bool:
+    """Return whether a class or a module is not the user's, who may change it between two runs."""
+    name = value.__name__ if isinstance(value, ModuleType) else value.__module__
+    return name.partition(".")[0] in _LIBRARIES
 
 
 def _code_of(function: FunctionType) -> dict[str, Any]:
@@ -220,7 +225,8 @@ def _code_of(function: FunctionType) -> dict[str, Any]:
     code, around = function.__code__, function.__globals__
     used = [around[name] for name in sorted(_names(code)) if name in around]
     kinds = bool | int | float | str | FunctionType | BuiltinFunctionType | np.ufunc
-    rest = [each for each in used if not isinstance(each, ModuleType | type)]
+    named = ModuleType | type
+    rest = [each for each in used if not (isinstance(each, named) and _is_of_a_library(each))]
     values = [each for each in rest if isinstance(each, kinds)]
     return {
         "code": hashlib.sha256(repr(_code_parts(code)).encode()).hexdigest(),
@@ -269,7 +275,7 @@ def fingerprint_problem(problem: Problem, facts: PublicFacts) -> dict[str, Any]:
         or layers == (network.forward, *(getattr(problem, n) for n in ("frozen", "_augment")))
     )
     return {
-        **fingerprint(type(problem)),
+        "class": fingerprint(type(problem))["class"],
         "facts": fingerprint(facts),
         **{name: fingerprint(getattr(problem, name, None)) for name in public},
         "module": None if network is None else str(network.module),

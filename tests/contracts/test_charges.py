@@ -315,4 +315,4 @@ def test_a_filter_adds_costs_without_drift():
     small = Pure(2.0**-54)  # lost beside 1, one by one
     for _ in range(1 << 12):
         guard.spend(small)
-    assert guard.spent + guard._rest == 1.0 + 2.0**-42
+    assert guard.spent + guard._compensation == 1.0 + 2.0**-42
