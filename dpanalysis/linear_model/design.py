@@ -247,7 +247,9 @@ class ColumnDesign:
         if sp.issparse(X):
             scaled = X[:, numbers]
             if center.any():
-                scaled = sp.csr_array(np.clip((scaled.toarray() - center) / half, -1.0, 1.0))
+                with np.errstate(over="ignore"):  # a warning would reveal a record
+                    dense = (scaled.toarray() - center) / half
+                scaled = sp.csr_array(np.clip(dense, -1.0, 1.0))
             else:
                 scaled = sp.csr_array(scaled @ sp.diags_array(1.0 / half))
                 np.clip(scaled.data, -1.0, 1.0, out=scaled.data)
@@ -255,8 +257,9 @@ class ColumnDesign:
             return sp.hstack([scaled, *one, X[:, indicators]], format="csr")
         m = len(numbers)
         D = np.empty((X.shape[0], m + self.intercept + len(indicators)), dtype=X.dtype)
-        np.subtract(_columns_at(X, numbers), center, out=D[:, :m])
-        D[:, :m] /= half
+        with np.errstate(over="ignore"):  # a warning would reveal a record
+            np.subtract(_columns_at(X, numbers), center, out=D[:, :m])
+            D[:, :m] /= half
         np.clip(D[:, :m], -1.0, 1.0, out=D[:, :m])
         if self.intercept:
             D[:, m] = 1.0
@@ -313,14 +316,17 @@ class RowDesign:
     def rows(self, X: Any) -> Any:
         """Return the design rows, each computed from the same row of X."""
         scale, _ = _in_precision(X.dtype, np.array(self._scale), np.ones(()))
-        if not self.intercept:
-            return X * scale
+        # Cut first where a norm would overflow, which would be an error: it would reveal a record.
+        most = float(np.finfo(X.dtype).max) / (4.0 * self.d * max(1.0, float(scale)))
         if sp.issparse(X):
-            one = sp.csr_array(np.ones((X.shape[0], 1), dtype=X.dtype))
-            return sp.hstack([X * scale[()], one], format="csr")
-        D = np.empty((X.shape[0], self.d + 1), dtype=X.dtype)
-        np.multiply(X, scale, out=D[:, :-1])
-        D[:, -1] = 1.0
+            X = X.copy()
+            np.clip(X.data, -most, most, out=X.data)
+            one = [sp.csr_array(np.ones((X.shape[0], 1), dtype=X.dtype))] * self.intercept
+            return sp.hstack([X * scale[()], *one], format="csr")
+        D = np.empty((X.shape[0], self.d + self.intercept), dtype=X.dtype)
+        np.clip(X, -most, most, out=D[:, : self.d])
+        D[:, : self.d] *= scale
+        D[:, self.d :] = 1.0
         return D
 
     def weights(self, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -79,7 +79,8 @@ class Batch:
         """Return the noisy mean gradient whose cost is ``event``."""
         oracle = self._oracle
         self._use(event)
-        gradient = oracle._problem.gradient_sum(w, self._rows, clipping)
+        with np.errstate(all="ignore"):  # a warning would reveal a record
+            gradient = oracle._problem.gradient_sum(w, self._rows, clipping)
         gradient = gradient / self._sampling.expected_size(oracle._facts.n)
         oracle.evaluations["gradient"] += (
             oracle._problem.n * len(w) if self._rows is None else sum(map(len, self._rows))
@@ -99,7 +100,8 @@ class Batch:
         self._use(query.event(oracle._facts, self._sampling))
         size = self._sampling.expected_size(oracle._facts.n)
         records = Records(oracle._problem, None if self._rows is None else self._rows[0], size)
-        answer, times = query.answer(records, oracle._noise_sources[0])
+        with np.errstate(all="ignore"):  # a warning would reveal a record
+            answer, times = query.answer(records, oracle._noise_sources[0])
         oracle._update_noise_kind()
         oracle.evaluations[query.evaluates] += times * records.count
         return answer

@@ -439,3 +439,13 @@ def test_bounds_are_not_learned_of_empty_cells():
         PrivateBounds(1.0).fit(X)
     with pytest.raises(ValueError, match="domain of column 'a'"):
         PublicEncoder({"a": (0, 10**400)}).fit([[1]])
+
+
+def test_a_huge_number_is_cut_without_a_warning():
+    """It would tell that such a record is there."""
+    X = np.full((100, 1), 5e-4)
+    X[3] = 1e308
+    encoded = PublicEncoder({"x": (0.0, 1e-3)}).fit_transform(X)
+    assert encoded[3] == 1.0 and encoded[0] == 0.5
+    bounds = PrivateBounds(epsilon=100.0, random_state=0).fit(X)
+    assert bounds.high_ < 1e-2 and bounds.transform(X)[3] == 1.0
