@@ -226,6 +226,14 @@ def test_bad_input_is_one_sentence(kind):
     fails(r"delta must be below 1/n = 0.005", delta=0.005)
     fails(r"delta must lie in \[0, 1\)", delta=-1e-9)
     fails("C must", C=0.0)
+    fails(r"C must lie in \[1e-300, inf\)", C=1e-320)
+    fails(r"epsilon must lie in \[1e-300, inf\)", epsilon=5e-324)
+    fails(r"delta above 0 must lie in \[1e-300, 1\)", delta=1e-320)
+    fails("random_state must be None, an int", random_state="x", error=TypeError)
+    fails(
+        "y must hold numbers alone, or words", y=np.array(["a", 1] * 100, object), error=TypeError
+    )
+    fails("bounds must be .low, high.", bounds=("0", "1"))
     fails("C must be 'auto', 'private' or a number above 0, got 'foo'", C="foo")
     fails("bounds: low must be below high", bounds=(1, 0))
     fails("bounds: high must be finite", bounds=(0, np.inf))
