@@ -379,6 +379,8 @@ def test_the_card_as_text_json_and_html():
     assert json.loads(card.to_json())["epsilon"] == card.epsilon
     for text in ("Not covered", "the set of labels: read off y", "penalized", "Penalty"):
         assert text in str(card) or text in card.to_html()
+    card = PrivacyCard(1.2345641, 1.2341e-6, "replace_one", (), "model")
+    assert "epsilon = 1.23457, delta = 1.24e-06:" in str(card)  # never less than it is
     page = PrivacyCard(1.0, 0.0, "replace_one", ("<script>",), "&model").to_html()
     assert "<script>" not in page and "&amp;model" in page and page.startswith("<!doctype html>")
 
