@@ -18,8 +18,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from .. import clipping, methods
 from ..methods.base import Method
+from ..preprocessing.columns import learned_by
 from ..preprocessing.encoder import PublicEncoder
 from ..privacy.accounting.sampling import EpochSampling, Sampling
+from ..problems.row_bound import RowBound
 from ..theory import Shares
 from .card import PrivacyCard
 from .classifiers import OUR_LOSSES, LinearSVC, LogisticRegression, PrivateClassifier
@@ -80,8 +82,19 @@ def _from_plain(value: Any) -> Any:
     return tuple(map(_from_plain, value)) if isinstance(value, list) else value
 
 
+def _public_range(bounds: Any) -> list[Any] | None:
+    """Return bounds (low, high) as JSON values; None for others, and for what was paid for."""
+    if not isinstance(bounds, (tuple, list, np.ndarray)) or any(map(learned_by, bounds)):
+        return None
+    if any(isinstance(each, RowBound) for each in bounds):
+        return None
+    return [np.asarray(end, dtype=np.float64).tolist() for end in bounds]
+
+
 def save(model: Any, path: str | os.PathLike[str]) -> None:
     """Write a fitted model, alone or behind a :class:`PublicEncoder`, to a JSON file.
+
+    Its parameters are kept, except ``random_state`` and bounds that are not a public (low, high).
 
     Parameters
     ----------
@@ -130,6 +143,9 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
         raise TypeError(f"classes must be numbers or words to be saved, got {classes!r}")
     if type(last) is PrivateClassifier:
         parameters |= {name: _plain(name, getattr(last, name)) for name in ("loss", "method")}
+    parameters["bounds"] = _public_range(last.bounds)
+    if own.get("classes") is not None:
+        parameters["classes"] = np.asarray(last.classes).tolist()
     if getattr(last, "class_weight", None):
         pairs = last.class_weight.items()
         parameters["class_weight"] = [[np.asarray(key).tolist(), float(v)] for key, v in pairs]
@@ -207,6 +223,8 @@ def load(path: str | os.PathLike[str]) -> Any:
             model.feature_names_in_ = np.array(content["feature_names"], dtype=object)
         model.privacy_ = PrivacyCard.from_json(json.dumps(content["privacy"]))
         encoder = content["encoder"] and PublicEncoder.from_dict(content["encoder"])
+        if encoder and content["feature_names"] is not None:  # the model has seen tables
+            encoder.set_output(transform="pandas")
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{path}: not a model that dpanalysis has saved ({error})") from error
     return Pipeline([("encoder", encoder), ("model", model)]) if encoder else model

@@ -701,3 +701,21 @@ def test_what_a_model_was_made_with_is_kept_in_its_file(tmp_path):
     save(model, tmp_path / "m.json")
     found = load(tmp_path / "m.json").get_params()
     assert {name: found[name] for name in made} == made
+    for bounds, kept in (((-1, 1), (-1.0, 1.0)), (dpa.RowBound(2, 1.0), None)):
+        model = LinearSVC(bounds=bounds, classes=[False, True], random_state=0).fit(X, y)
+        save(model, tmp_path / "m.json")
+        again = load(tmp_path / "m.json")
+        assert again.bounds == kept and again.classes == (False, True)
+    paid = PrivateBounds(9.0, random_state=0).fit(X)  # a file that keeps them would hide the price
+    save(LinearSVC(bounds=(paid.low_, paid.high_)).fit(X, y), tmp_path / "m.json")
+    assert load(tmp_path / "m.json").bounds is None
+
+
+def test_a_model_of_tables_is_loaded_as_one(tmp_path):
+    X = pd.DataFrame({"age": np.arange(200) % 90})
+    model = make_pipeline(PublicEncoder({"age": (0, 90)}), LogisticRegression(random_state=0))
+    save(model.set_output(transform="pandas").fit(X, X["age"] > 40), tmp_path / "m.json")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        again = load(tmp_path / "m.json")
+        assert (again.predict(X) == model.predict(X)).all()
