@@ -410,6 +410,7 @@ def _domain(arguments: argparse.Namespace) -> int:
     elif arguments.out.exists():
         raise ValueError(f"{arguments.out} is there already: it may be filled in")
     else:
+        _check_output(arguments.out, force=False)
         with whole_file(arguments.out) as out:
             out.write(text)
     return 0
@@ -442,6 +443,8 @@ def _check_apart(inputs: Mapping[str, Path], outputs: Mapping[str, Path | None])
 
 def _check_output(path: Path | None, force: bool) -> None:
     """Raise where a result could not be written, before anything is spent."""
+    from .linear_model.saving import check_writable
+
     if path is None:
         return
     if not path.resolve().parent.is_dir():
@@ -450,6 +453,7 @@ def _check_output(path: Path | None, force: bool) -> None:
         raise ValueError(f"{path} is a folder")
     if path.exists() and not force:
         raise ValueError(f"{path} is there already: --force replaces it")
+    check_writable(path)
 
 
 def _opened(arguments: argparse.Namespace) -> tuple[Any, Any, CsvFile]:

@@ -173,6 +173,23 @@ def _dtype_name(classes: np.ndarray | None) -> str | None:
     return "object" if classes.dtype.kind == "O" else classes.dtype.str
 
 
+def check_writable(path: str | os.PathLike[str]) -> None:
+    """Raise OSError where :func:`whole_file` could write no file, and leave nothing behind."""
+    path = Path(path).resolve()
+    if not path.exists() or path.is_file():
+        part = _part(path)
+        try:
+            part.open("x").close()
+        except OSError as error:
+            error.filename = str(path)
+            raise
+        part.unlink()
+
+
+def _part(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{os.getpid()}.part")
+
+
 @contextmanager
 def whole_file(path: str | os.PathLike[str]) -> Iterator[TextIO]:
     """Open a text file that appears, or replaces an older one, once all is written."""
@@ -183,7 +200,7 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[TextIO]:
         return
     if not path.parent.is_dir():
         raise FileNotFoundError(f"path must lie in a folder that is there, got {path}")
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    part = _part(path)
     try:
         with open(part, "x", newline="", encoding="utf-8") as file:
             yield file

@@ -154,6 +154,8 @@ def test_a_file_in_another_encoding_is_named(folder, capsys):
 def test_nothing_is_spent_where_the_result_cannot_be_kept(folder, capsys):
     fails(capsys, [*FIT, "--out", "none/m.json"], "there is no folder")
     fails(capsys, [*FIT, "--out", "."], "is a folder")
+    fails(capsys, [*FIT, "--out", "m" * 300], "File name too long")
+    fails(capsys, [*FIT, "--out", "n.json", "--card", "/proc/c.html"], "/proc/c.html: No such file")
     (folder / "m.json").write_text("an older model")
     fails(capsys, [*FIT, "--out", "m.json"], "m.json is there already")
     fails(capsys, [*FIT[:-1], "0", "--out", "n.json"], "epsilon must lie in (0, inf)")
@@ -279,6 +281,8 @@ def test_the_template_leaves_the_label_out(folder, capsys):
     said = capsys.readouterr().out
     assert '"rich" =' not in said and '"age" = "FILL IN"' in said and 'labels in "rich"' in said
     fails(capsys, ["domain", "train.csv", "--label", "poor"], "there is no column 'poor'")
+    argv = ["domain", "train.csv", "-o", "none/domain.toml"]
+    fails(capsys, argv, "there is no folder")
 
 
 def test_a_message_lists_at_most_five_labels(folder, capsys):
