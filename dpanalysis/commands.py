@@ -85,9 +85,20 @@ class CsvFile:
                 raise ValueError(f"{self.path}: not a whole gzip file ({error})") from None
             except UnicodeDecodeError as error:
                 raise ValueError(
-                    f"{self.path}, after line {reader.line_num}: not UTF-8 ({error.reason}); save "
+                    f"{self.path}, line {self._line_of(error)}: not UTF-8 ({error.reason}); save "
                     "the file as UTF-8"
                 ) from None
+
+    def _line_of(self, error: UnicodeDecodeError) -> int:
+        """Return the first line that has the bytes of an error: text is decoded ahead of rows."""
+        opener: Any = gzip.open if str(self.path).endswith(".gz") else open
+        with opener(self.path, "rb") as file:
+            for number, line in enumerate(file, 1):
+                try:
+                    line.decode("utf-8")
+                except UnicodeDecodeError:
+                    return number
+        raise error
 
     def require(self, names: Sequence[str]) -> None:
         """Raise ValueError unless there are columns of these names."""

@@ -148,7 +148,7 @@ def test_bad_files_are_named_by_line_and_column(folder, capsys, text, match):
 
 def test_a_file_in_another_encoding_is_named(folder, capsys):
     (folder / "bad.csv").write_bytes('age,"home, town",rich\n1,a,n\xf6\n'.encode("latin-1"))
-    fails(capsys, ["fit", "bad.csv", *FIT[2:], "--out", "m.json"], "not UTF-8")
+    fails(capsys, ["fit", "bad.csv", *FIT[2:], "--out", "m.json"], "bad.csv, line 2: not UTF-8")
 
 
 def test_nothing_is_spent_where_the_result_cannot_be_kept(folder, capsys):
