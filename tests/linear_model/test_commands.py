@@ -338,7 +338,7 @@ def test_regression_says_what_it_wants(hours, capsys):
     other = ["fit", "semicolons.csv", *NUMBERS, "--target-bounds", "0", "1"]
     fails(capsys, other, "is the delimiter ';'? Pass it by --delimiter")
     fails(capsys, [*fit, "--seed", "-1"], "--seed: must be a whole number, 0 or more, got '-1'")
-    (hours / "numbers.toml").write_text('classes = ["a"]\n[columns]\nage = [0, 100]\n')
+    (hours / "numbers.toml").write_text('classes = ["a", "b"]\n[columns]\nage = [0, 100]\n')
     fails(capsys, [*fit, "--target-bounds", "0", "1"], "the label of --kind ridge has no classes")
     (hours / "numbers.toml").write_text("[columns]\nage = [0, 100]\n")
     for cell in ("many", "nan", "inf", ""):
@@ -382,6 +382,8 @@ def test_tables_split_by_tabs_and_classes_that_repeat(folder, capsys):
     fails(capsys, [*fit, "--out", "u.json", "--delimiter", ";;"], "--delimiter: must be one char")
     (folder / "domain.toml").write_text(TOML.replace('["no", "yes"]', '["yes", "yes"]'))
     fails(capsys, [*FIT, "--out", "n.json"], "classes must be different labels")
+    (folder / "domain.toml").write_text(TOML.replace('["no", "yes"]', '["yes"]'))
+    fails(capsys, [*FIT, "--out", "n.json"], "classes must be at least two labels, got ['yes']")
 
 
 @pytest.mark.parametrize("change", ["classes", "parameters", "privacy"])

@@ -174,6 +174,7 @@ def test_the_wrong_columns_are_named():
     [
         ((5, 5), "low must be below high"), ((0, math.inf), "two finite numbers"),
         ([], "list of different values"), (["a", "a"], "list of different values"),
+        (["a", None], "categories must be labels"),
         ("FILL IN", "not filled in yet"), (7, "declare a range"),
         ({"range": [0, 1], "categories": ["a"]}, "must have 'range' or 'categories'"),
         ({"range": [0, 1], "lost": 2}, "must have 'range' or 'categories'"),
