@@ -340,6 +340,10 @@ def test_too_few_rows_for_bounds_are_said_before_anything_is_spent():
     X = np.random.default_rng(0).normal(size=(200, 5))
     with pytest.raises(ValueError, match="too little for the ranges of 5 columns of 200 rows"):
         PrivateBounds(0.1).fit(X)
+    for n in range(40, 60):
+        with pytest.raises(ValueError, match="is enough") as caught:
+            PrivateBounds(0.1).fit(X[:n, :1])
+        PrivateBounds(float(str(caught.value).split("rows: ")[1].split()[0])).fit(X[:n, :1])
     with pytest.raises(ValueError, match="trimmed"):
         PrivateBounds(1.0, trimmed=0.5).fit(X)
     with pytest.raises(ValueError, match="epsilon"):
