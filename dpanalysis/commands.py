@@ -85,9 +85,20 @@ class CsvFile:
                 raise ValueError(f"{self.path}: not a whole gzip file ({error})") from None
             except UnicodeDecodeError as error:
                 raise ValueError(
-                    f"{self.path}, after line {reader.line_num}: not UTF-8 ({error.reason}); save "
+                    f"{self.path}, line {self._line_of(error)}: not UTF-8 ({error.reason}); save "
                     "the file as UTF-8"
                 ) from None
+
+    def _line_of(self, error: UnicodeDecodeError) -> int:
+        """Return the first line that has the bytes of an error: text is decoded ahead of rows."""
+        opener: Any = gzip.open if str(self.path).endswith(".gz") else open
+        with opener(self.path, "rb") as file:
+            for number, line in enumerate(file, 1):
+                try:
+                    line.decode("utf-8")
+                except UnicodeDecodeError:
+                    return number
+        raise error
 
     def require(self, names: Sequence[str]) -> None:
         """Raise ValueError unless there are columns of these names."""
@@ -410,6 +421,7 @@ def _domain(arguments: argparse.Namespace) -> int:
     elif arguments.out.exists():
         raise ValueError(f"{arguments.out} is there already: it may be filled in")
     else:
+        _check_output(arguments.out, force=False)
         with whole_file(arguments.out) as out:
             out.write(text)
     return 0
@@ -442,6 +454,8 @@ def _check_apart(inputs: Mapping[str, Path], outputs: Mapping[str, Path | None])
 
 def _check_output(path: Path | None, force: bool) -> None:
     """Raise where a result could not be written, before anything is spent."""
+    from .linear_model.saving import check_writable
+
     if path is None:
         return
     if not path.resolve().parent.is_dir():
@@ -450,6 +464,7 @@ def _check_output(path: Path | None, force: bool) -> None:
         raise ValueError(f"{path} is a folder")
     if path.exists() and not force:
         raise ValueError(f"{path} is there already: --force replaces it")
+    check_writable(path)
 
 
 def _opened(arguments: argparse.Namespace) -> tuple[Any, Any, CsvFile]:

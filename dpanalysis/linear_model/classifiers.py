@@ -15,7 +15,7 @@ import numpy as np
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 
-from .._validation import check_positive
+from .._validation import check_number, check_positive
 from ..losses import Hinge, HuberizedHinge, Logistic, Loss, check_loss
 from ..methods.base import Method
 from ..preprocessing.encoder import PublicEncoder, is_missing
@@ -33,6 +33,7 @@ from .weights import ClassWeighted, weights_of
 OUR_LOSSES = (Hinge, HuberizedHinge, Logistic)
 #: Names of methods; see :class:`PrivateClassifier`.
 _METHODS = ("auto", "objective_perturbation")
+_LEAST_C = 1e-300  # the penalty 1/C of a smaller one may be infinite
 
 
 class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
@@ -215,10 +216,14 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
             raise ValueError(f"C must be 'auto', 'private' or a number above 0, got {self.C!r}")
         if not isinstance(self.C, str):
             check_positive("C", self.C)
+            check_number("C", self.C, low=_LEAST_C)
 
     def _targets(self, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the classes, sorted, and the number of each label's class."""
-        check_classification_targets(y)
+        try:
+            check_classification_targets(y)
+        except TypeError as error:
+            raise TypeError(f"y must hold numbers alone, or words alone ({error})") from None
         if self.classes is None:
             classes, labels = np.unique(y, return_inverse=True)
         else:

@@ -383,6 +383,8 @@ def _columns(bounds: Any, d: int) -> PublicColumns:
     """Return columns with the range(s) ``(low, high)``, numbers or arrays of shape (d,)."""
     try:
         fits = [fit for end in bounds for fit in learned_by(end)]
+        if any(np.asarray(end).dtype.kind in "US" for end in bounds):
+            raise TypeError("texts are no numbers")
         low, high = (np.broadcast_to(np.asarray(end, dtype=np.float64), (d,)) for end in bounds)
     except (TypeError, ValueError):
         raise ValueError(

@@ -22,7 +22,7 @@ from ..preprocessing.columns import LearnedRanges, all_or_nothing, columns_of, r
 from ..preprocessing.encoder import is_missing
 from ..privacy.accounting.relations import REPLACE_ONE, Budget, check_relation
 from ..privacy.facts import check_size
-from ..privacy.noise import is_system
+from ..privacy.noise import is_system, random_source
 from ..problems.rows.checks import has_read_width, refuse_read_width
 from . import fits
 from .card import RESEARCH_ONLY, PrivacyCard
@@ -309,6 +309,10 @@ class PrivateLinearModel(BaseEstimator, ABC):
             return "os"
         if isinstance(state, np.random.RandomState):
             return int(state.randint(2**31 - 1))
+        try:
+            random_source(state)
+        except (TypeError, ValueError) as error:
+            raise type(error)(str(error).replace("rng", "random_state", 1)) from None
         return state
 
     # After the fit

@@ -17,6 +17,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..preprocessing.columns import LearnedRanges
+from .card import at_least
 
 _KEPT = 512  # digests of a sketch
 _TABLES = 256  # that a process remembers
@@ -136,7 +137,8 @@ class Spent:
 
     def __str__(self) -> str:
         epsilon = self.epsilon + math.fsum(each.epsilon for each in self.learned)
-        return f"epsilon = {epsilon:.6g}" + (f", delta = {self.delta:.3g}" if self.delta else "")
+        delta = f", delta = {at_least(self.delta, 3)}" if self.delta else ""
+        return f"epsilon = {at_least(epsilon, 6)}{delta}"
 
 
 class Fits:

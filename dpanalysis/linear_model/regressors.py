@@ -58,7 +58,7 @@ class TargetRange:
     def of(cls, given: Any, centered: bool) -> TargetRange:
         """Return the range ``given``, or raise; without an intercept it is not centered."""
         try:
-            low, high = (float(end) for end in given)
+            low, high = (check_number("target_bounds", end) for end in given)
         except (TypeError, ValueError):
             raise ValueError(_NO_RANGE.format(given)) from None
         center = 0.5 * low + 0.5 * high if centered else 0.0
@@ -150,7 +150,8 @@ def expected_r2(facts: PublicFacts, method: Any, noise: float, width: float = _W
         for _ in range(50):
             p = min(1.0, width / max(math.sqrt(left), width))
             pull = v * (p**3 + 1.5 * p * (1.0 - p**2))
-            left = (method.ridge**2 + 3.0 * v * noise**2) / (pull + method.ridge) ** 2
+            whole = pull + method.ridge  # whose square may overflow
+            left = (method.ridge / whole) ** 2 + 3.0 * v * (noise / whole) ** 2
         return 1.0 - left
     time = PLAIN_STEPS * float(method.step_size)  # type: ignore[arg-type]  # one number
     x = v * time * min(1.0, _CLIPPING.clip_norm / math.sqrt(square / 3.0))

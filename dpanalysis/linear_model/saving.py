@@ -17,8 +17,10 @@ from sklearn.utils.validation import check_is_fitted
 from .. import clipping, methods
 from ..experiments.checkpoint import decoded, encoded
 from ..methods.base import Method
+from ..preprocessing.columns import learned_by
 from ..preprocessing.encoder import PublicEncoder
 from ..privacy.accounting.sampling import EpochSampling, Sampling
+from ..problems.row_bound import RowBound
 from ..theory import Shares
 from .card import PrivacyCard
 from .classifiers import OUR_LOSSES, LinearSVC, LogisticRegression, PrivateClassifier
@@ -56,8 +58,19 @@ def _plain(name: str, value: Any) -> Any:
         ) from None
 
 
+def _public_range(bounds: Any) -> list[Any] | None:
+    """Return bounds (low, high) as JSON values; None for others, and for what was paid for."""
+    if not isinstance(bounds, (tuple, list, np.ndarray)) or any(map(learned_by, bounds)):
+        return None
+    if any(isinstance(each, RowBound) for each in bounds):
+        return None
+    return [np.asarray(end, dtype=np.float64).tolist() for end in bounds]
+
+
 def save(model: Any, path: str | os.PathLike[str]) -> None:
     """Write a fitted model, alone or behind a :class:`PublicEncoder`, to a JSON file.
+
+    Its parameters are kept, except ``random_state`` and bounds that are not a public (low, high).
 
     Parameters
     ----------
@@ -106,6 +119,9 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
         raise TypeError(f"classes must be numbers or words to be saved, got {classes!r}")
     if type(last) is PrivateClassifier:
         parameters |= {name: _plain(name, getattr(last, name)) for name in ("loss", "method")}
+    parameters["bounds"] = _public_range(last.bounds)
+    if own.get("classes") is not None:
+        parameters["classes"] = np.asarray(last.classes).tolist()
     if getattr(last, "class_weight", None):
         pairs = last.class_weight.items()
         parameters["class_weight"] = [[np.asarray(key).tolist(), float(v)] for key, v in pairs]
@@ -133,6 +149,23 @@ def _dtype_name(classes: np.ndarray | None) -> str | None:
     return "object" if classes.dtype.kind == "O" else classes.dtype.str
 
 
+def check_writable(path: str | os.PathLike[str]) -> None:
+    """Raise OSError where :func:`whole_file` could write no file, and leave nothing behind."""
+    path = Path(path).resolve()
+    if not path.exists() or path.is_file():
+        part = _part(path)
+        try:
+            part.open("x").close()
+        except OSError as error:
+            error.filename = str(path)
+            raise
+        part.unlink()
+
+
+def _part(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{os.getpid()}.part")
+
+
 @contextmanager
 def whole_file(path: str | os.PathLike[str]) -> Iterator[TextIO]:
     """Open a text file that appears, or replaces an older one, once all is written."""
@@ -143,7 +176,7 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[TextIO]:
         return
     if not path.parent.is_dir():
         raise FileNotFoundError(f"path must lie in a folder that is there, got {path}")
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    part = _part(path)
     try:
         with open(part, "x", newline="", encoding="utf-8") as file:
             yield file
@@ -185,6 +218,8 @@ def load(path: str | os.PathLike[str]) -> Any:
             model.feature_names_in_ = np.array(content["feature_names"], dtype=object)
         model.privacy_ = PrivacyCard.from_json(json.dumps(content["privacy"]))
         encoder = content["encoder"] and PublicEncoder.from_dict(content["encoder"])
+        if encoder and content["feature_names"] is not None:  # the model has seen tables
+            encoder.set_output(transform="pandas")
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{path}: not a model that dpanalysis has saved ({error})") from error
     return Pipeline([("encoder", encoder), ("model", model)]) if encoder else model

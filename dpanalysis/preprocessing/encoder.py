@@ -207,7 +207,12 @@ def _dates(declared: Any, missing: Any) -> NumericDomain:
 
 
 def _categories(declared: Any, missing: Any, other: Any = None) -> Categories:
-    values = [text_of(value) for value in _listed(declared)]
+    listed = _listed(declared)
+    if any(is_missing(value) and not isinstance(value, str) for value in listed):
+        raise ValueError(
+            f'categories must be labels, got {declared!r}: declare empty cells by "missing"'
+        )
+    values = [text_of(value) for value in listed]
     missing = None if missing is None else text_of(missing)
     other = None if other is None else text_of(other)
     values += [v for v in dict.fromkeys((missing, other)) if v is not None and v not in values]
@@ -233,10 +238,12 @@ def read_domain(path: str | os.PathLike[str]) -> tuple[dict[str, Domain], list[s
             f"{', '.join(map(repr, content)) or 'nothing'}"
         )
     classes = content.get("classes", [])
-    if classes == [] and "classes" in content:  # they would be read off the private labels
-        raise ValueError(f"{path}: classes must be at least two labels, got []; or delete the line")
     if not isinstance(classes, list) or any(value == _UNFILLED for value in classes):
         raise ValueError(f"{path}: classes must be a list of labels, got {classes!r}")
+    if len(classes) < 2 and "classes" in content:  # none would be read off the private labels
+        raise ValueError(
+            f"{path}: classes must be at least two labels, got {classes!r}; or delete the line"
+        )
     if len({text_of(value) for value in classes}) < len(classes):
         raise ValueError(f"{path}: classes must be different labels, got {classes!r}")
     try:

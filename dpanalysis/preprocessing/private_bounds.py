@@ -123,9 +123,10 @@ class PrivateBounds(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             # In one of 40 columns the noise of a threshold and of a count is so many records.
             needed = (4.0 * d / epsilon) * (math.log(40.0) + 2.0 * math.log(2.0)) / n
             if needed >= 0.25:
+                enough = 4.2 * needed * epsilon  # 4 and what two digits may round off
                 raise ValueError(
                     f"epsilon = {epsilon:g} is too little for the ranges of {d} columns of {n} "
-                    f"rows: at least {4.0 * needed * epsilon:.2g} is needed, or declare the ranges"
+                    f"rows: {enough:.2g} is enough, or declare the ranges"
                 )
             share = max(share, needed)
             state, half = self.random_state, Budget(0.5 * epsilon, 0.0, self.relation)
