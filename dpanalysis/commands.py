@@ -211,7 +211,7 @@ def _add_fit(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--force", action="store_true", help="replace an older model")
 
 
-def _say(message: Warning | str, *_: Any, **__: Any) -> None:
+def _print_warning(message: Warning | str, *_: Any, **__: Any) -> None:
     print(f"warning: {message}", file=sys.stderr)
 
 
@@ -225,7 +225,7 @@ def run(arguments: argparse.Namespace, fail: Callable[[str], Any]) -> int:
     """Run a command; ``fail`` exits with a message about the arguments or the data."""
     try:
         with warnings.catch_warnings():
-            warnings.showwarning = _say  # without the source line in this package, which is no help
+            warnings.showwarning = _print_warning
             return _COMMANDS[arguments.command](arguments)
     except BrokenPipeError:  # the reader of the output has exited
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -246,7 +246,7 @@ def _fit(arguments: argparse.Namespace) -> int:
     from .preprocessing.encoder import PublicEncoder, read_domain
 
     outputs = {"--out": arguments.out, "--card": arguments.card}
-    _check_apart({"CSV": arguments.file, "--domain": arguments.domain}, outputs)
+    _check_distinct_files({"CSV": arguments.file, "--domain": arguments.domain}, outputs)
     for path in outputs.values():
         _check_output(path, arguments.force)
     domain, classes = read_domain(arguments.domain)
@@ -261,7 +261,7 @@ def _fit(arguments: argparse.Namespace) -> int:
     model._budget(1)  # raises for an invalid budget before the file is read
     encoder = PublicEncoder.from_dict({"domain": domain, "columns": list(domain)})
     with _Lines(file) as lines:
-        fit_blocks(model, encoder, lines.labeled(list(domain), arguments.label, _reads(model)))
+        fit_blocks(model, encoder, lines.labeled(list(domain), arguments.label, _reader(model)))
     from sklearn.pipeline import Pipeline
 
     save(Pipeline([("encoder", encoder), ("model", model)]), arguments.out)
@@ -297,7 +297,7 @@ def _new_model(arguments: argparse.Namespace, classes: list[str]) -> Any:
     )
 
 
-def _reads(model: Any) -> Callable[[str], Any]:
+def _reader(model: Any) -> Callable[[str], Any]:
     """Return a parser of label cells, whose ValueError says what the model expects."""
     from .preprocessing.encoder import few
 
@@ -335,7 +335,7 @@ def _is_fraction(cell: str) -> bool:
 
 def _predict(arguments: argparse.Namespace) -> int:
     inputs = {"CSV": arguments.file, "--model": arguments.model}
-    _check_apart(inputs, {"--out": arguments.out})
+    _check_distinct_files(inputs, {"--out": arguments.out})
     _check_output(arguments.out, force=True)
     encoder, model, file = _opened(arguments)
     from .linear_model.saving import atomic_file
@@ -370,7 +370,7 @@ def _evaluate(arguments: argparse.Namespace) -> int:
     file.require([arguments.label])
     of_numbers = hasattr(model, "target_bounds")
     labels, guesses, scores = [], [], []
-    columns, read = list(encoder.feature_names_in_), _reads(model)
+    columns, read = list(encoder.feature_names_in_), _reader(model)
     with _Lines(file) as lines:
         for table, part in lines.labeled(columns, arguments.label, read):
             rows = encoder.transform(table)
@@ -430,7 +430,7 @@ def _delimiter(text: str) -> str:
     return text
 
 
-def _check_apart(inputs: Mapping[str, Path], outputs: Mapping[str, Path | None]) -> None:
+def _check_distinct_files(inputs: Mapping[str, Path], outputs: Mapping[str, Path | None]) -> None:
     """Raise if an output would overwrite an input or another output."""
     taken = {path.resolve(): name for name, path in inputs.items()}
     for name, path in outputs.items():

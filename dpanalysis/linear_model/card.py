@@ -47,7 +47,6 @@ class PrivacyCard:
     facts : mapping of str to str
         Decisions made from public facts or from charged releases, with their reasons.
     covered, not_covered : tuple of str
-        What the guarantee covers, and what it does not.
     not_counted : tuple of str
         Possible further uses of the same records, not in the ledger, which would add to epsilon.
 

@@ -1,9 +1,8 @@
 r"""Private linear regression, with defaults that depend on public facts only.
 
-The usual approach adds noise to the sufficient statistics :math:`[X\,y]^\top [X\,y]`. That noise
-must hide the product of a row with itself, about :math:`d^2/2` numbers; noise on gradients hides a
-row times a residual, d numbers, and a residual can be clipped. ``python -m benchmarks regression``
-compares both.
+The usual approach adds noise to the sufficient statistics :math:`[X\,y]^\top [X\,y]`. It must hide
+a row times itself, about :math:`d^2/2` numbers; noise on gradients hides a row times a residual, d
+numbers, and a residual can be clipped. ``python -m benchmarks regression`` compares both.
 """
 
 from __future__ import annotations
@@ -136,8 +135,7 @@ def expected_r2(facts: PublicFacts, method: Any, noise: float, width: float = _W
 
     with q = 1 where no residual is clipped. For residuals uniform on an interval of which a share
     p is within the width, the gradient is smaller by a factor :math:`q = p^3 + 3 p (1 - p^2)/2`.
-    The length of the interval depends on the unexplained variance, so q solves a fixed-point
-    equation.
+    That interval depends on the unexplained variance, so q solves a fixed-point equation.
 
     *Descent* for a total time T reaches a share :math:`1 - e^{-x}` of the weights,
     :math:`x = v T`. Its noise, of length :math:`\tau T` without a gradient, has shrunk to the

@@ -605,16 +605,16 @@ class WrongCell(ValueError):
 
     def __init__(self, places: list[tuple[int, str, Any, str]]) -> None:
         self.places = places
-        super().__init__("; ".join(f"row {row}, {_said(*rest)}" for row, *rest in places))
+        super().__init__("; ".join(f"row {row}, {_cell_message(*rest)}" for row, *rest in places))
 
     def by_line(self, lines: Sequence[int]) -> str:
         """Return the message with line numbers of a file instead of rows."""
-        return "; ".join(f"line {lines[row]}, {_said(*rest)}" for row, *rest in self.places)
+        return "; ".join(f"line {lines[row]}, {_cell_message(*rest)}" for row, *rest in self.places)
 
     def __reduce__(self) -> Any:
         return WrongCell, (self.places,)
 
 
-def _said(column: str, value: Any, expected: str) -> str:
+def _cell_message(column: str, value: Any, expected: str) -> str:
     value = value.item() if isinstance(value, np.number) else value  # nan, not np.float64(nan)
     return f"column {column!r}: expected {expected}, got {value!r}"
