@@ -1,11 +1,11 @@
 """CSV files encoded by public domains, and the domains of the UCI attributes.
 
-Category lists and ranges are constants of this code, never those of the data. So the encoding of a
-row depends on that row only, and an encoded row obeys its norm bound whatever the data are (values
-outside a range are clipped). Category lists are those of ``adult.names`` and ``bank-names.txt``.
-Ranges are those of survey codes where these are printed; otherwise a round number of the size of
-the largest published values is declared, chosen with these public data in view. For private data
-the owner must declare ranges without looking at the data: see :func:`load_csv`.
+Category lists and ranges are constants of this code, never computed from the data. So the encoding
+of a row depends on that row only, and an encoded row obeys its norm bound whatever the data are
+(values outside a range are clipped). Category lists are those of ``adult.names`` and
+``bank-names.txt``. Ranges are those of the survey codes where documented; otherwise a round number
+near the largest published values is declared, chosen by looking at these public data. For private
+data the owner must declare ranges without looking at the data: see :func:`load_csv`.
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ def _check_mapping(name: str, value: Any, example: str) -> None:
 
 
 def _check_domain(name: str, domain: Any) -> None:
-    """Raise where a domain is neither a range of two finite numbers nor a list of categories."""
+    """Raise unless a domain is a range of two finite numbers or a list of categories."""
     if isinstance(domain, (str, Mapping)) or not isinstance(domain, Collection):
         raise TypeError(
             f"{name} must be (low, high) or a list of categories, got {domain!r}; dates and "
@@ -217,7 +217,7 @@ def _decoded(path: str | os.PathLike[str], content: bytes) -> str:
 
 
 def different_names(path: str | os.PathLike[str], names: list[str]) -> list[str]:
-    """Return the names of a header, or raise where one stands twice."""
+    """Return the names of a header, or raise if one occurs twice."""
     for j, name in enumerate(names):
         if name in names[:j]:
             raise ValueError(
@@ -228,7 +228,7 @@ def different_names(path: str | os.PathLike[str], names: list[str]) -> list[str]
 
 
 def delimiter_hint(names: Sequence[str], argument: str) -> str:
-    """Return the question that a header of one name with semicolons, say, raises."""
+    """Return a hint for an error message if the header suggests another delimiter, else ""."""
     found = [each for each in ";\t|" if len(names) == 1 and each in names[0]]
     return f"; is the delimiter {found[0]!r}? Pass it by {argument}" if found else ""
 

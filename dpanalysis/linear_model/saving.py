@@ -1,4 +1,4 @@
-"""Fitted models as JSON files; loading one executes no code."""
+"""Saving fitted models as JSON files; loading one executes no code."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _KINDS: dict[str, type[PrivateLinearModel]] = {
 }
 _METHODS = [each for each in vars(methods).values() if isinstance(each, type)]
 
-#: What a file may name as a loss, a method or a part of one: all fields of these are plain values.
+#: Classes that a file may name as a loss, a method or a part of one; their fields are plain values.
 _STORABLE: dict[str, type] = {
     kind.__name__: kind
     for kind in (
@@ -68,26 +68,26 @@ def _public_range(bounds: Any) -> list[Any] | None:
 
 
 def save(model: Any, path: str | os.PathLike[str]) -> None:
-    """Write a fitted model, alone or behind a :class:`PublicEncoder`, to a JSON file.
+    """Write a fitted model, optionally with its :class:`PublicEncoder`, to a JSON file.
 
     Its parameters are kept, except ``random_state`` and bounds that are not a public (low, high).
 
     Parameters
     ----------
     model : LogisticRegression, LinearSVC, PrivateClassifier, Ridge, LinearRegression, or Pipeline
-        Of an encoder and one of these.
+        A Pipeline must consist of an encoder and one of the others.
     path : str or path-like
 
     Raises
     ------
     TypeError
-        If it is another model, its labels are neither numbers nor words, or its loss or method is
-        of a class that is not of this package or holds a function, as a schedule of steps and
+        If it is another model, its labels are neither numbers nor strings, or its loss or method
+        is user-defined or contains a function, as a schedule of step sizes and
         :class:`dpanalysis.clipping.Custom` do.
     sklearn.exceptions.NotFittedError
         If it is not fitted.
     FileNotFoundError
-        If there is no folder for the file.
+        If the folder of the file does not exist.
 
     Examples
     --------
@@ -139,7 +139,7 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
         "intercept": np.asarray(last.intercept_).tolist(),
         "privacy": json.loads(last.privacy_.to_json()),
     }
-    with whole_file(path) as file:
+    with atomic_file(path) as file:
         file.write(json.dumps(content, indent=1, allow_nan=False) + "\n")
 
 
@@ -150,7 +150,7 @@ def _dtype_name(classes: np.ndarray | None) -> str | None:
 
 
 def check_writable(path: str | os.PathLike[str]) -> None:
-    """Raise OSError where :func:`whole_file` could write no file, and leave nothing behind."""
+    """Raise OSError if :func:`atomic_file` could not write a file; leave nothing behind."""
     path = Path(path).resolve()
     if not path.exists() or path.is_file():
         part = _part(path)
@@ -167,10 +167,10 @@ def _part(path: Path) -> Path:
 
 
 @contextmanager
-def whole_file(path: str | os.PathLike[str]) -> Iterator[TextIO]:
-    """Open a text file that appears, or replaces an older one, once all is written."""
+def atomic_file(path: str | os.PathLike[str]) -> Iterator[TextIO]:
+    """Open a text file for an atomic write: it appears, or is replaced, once complete."""
     path = Path(path).resolve()
-    if path.exists() and not path.is_file():  # a device or a pipe has no name to take over
+    if path.exists() and not path.is_file():  # a device or a pipe cannot be replaced by renaming
         with open(path, "w", newline="", encoding="utf-8") as file:
             yield file
         return
@@ -186,7 +186,7 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[TextIO]:
 
 
 def load(path: str | os.PathLike[str]) -> Any:
-    """Return the model that :func:`save` wrote: an estimator, or a Pipeline with its encoder."""
+    """Return the model written by :func:`save`: an estimator, or a Pipeline with its encoder."""
     try:
         content = json.loads(Path(path).read_text(encoding="utf-8"))
         if content["format"] != _FORMAT or content["version"] != _VERSION:

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from .._devices import to_host
-from .._user_classes import hidden, overridden
+from .._user_classes import overridden, package_method
 from .._validation import largest
 from ..clipping import BUILT_IN, check_per_sample
 from ..errors import IncompatibleAccounting, PrivacyBudgetExceeded
@@ -518,7 +518,7 @@ class _CheckOnce:
             )
         if not self._passed:
             self._problem.check_private()
-            ours = hidden(self._problem, "check_private")
+            ours = package_method(self._problem, "check_private")
             if ours is not None:  # a user's class may have forgotten super()
                 ours()
             check_facts(self._facts, self._problem.facts(self._facts.relation))
