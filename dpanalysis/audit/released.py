@@ -51,7 +51,7 @@ class Entry:
         return close(self.spread[0], self.spread[1])
 
 
-def broken(
+def violation(
     entries: list[Entry], epsilon: float, asked: ParsedClaim, rho: float | None
 ) -> str | None:
     """Say how the noise of released entries breaks a claim, or None."""
