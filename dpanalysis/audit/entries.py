@@ -1,9 +1,8 @@
 """Convert collections to rows of numbers: dictionaries, sets, and sequences of any length.
 
-Otherwise every such output would be a separate atom: with noise in it, it equals no other. Here
-each key or position is a column, and so is the number of entries. A missing entry becomes a number
-below all values of its column. This is post-processing, so it can hide a violation but never
-create one.
+As an atom, such an output equals no other once it contains noise. Here each key or position is a
+column, and so is the number of entries. A missing entry becomes a number below all values of its
+column. This is post-processing, so it can hide a violation but never create one.
 """
 
 from __future__ import annotations

@@ -144,7 +144,7 @@ class Reader:
             self.shape = (self.entries.width,)
 
     def _are_uneven(self, batches: list[Batch]) -> bool:
-        """Return whether no output is a number and many distinct collections have unusual shapes."""
+        """Return whether no output is a number and many distinct collections are of odd shapes."""
         if all(isinstance(batch, np.ndarray) for batch in batches):
             return False
         uneven: set[Hashable] = set()

@@ -1,9 +1,8 @@
 """Adaptive quadrature of positive functions given by their logarithms, and pairs of densities.
 
 The integrands of an audit range over hundreds of orders of magnitude, and often the rarest part
-matters most. So all computations are in logarithms, each integral is refined to a relative
-accuracy, and a panel on which the logarithm changes too fast is split, however small the estimated
-error.
+matters most. So all values are logarithms, each integral is refined to a relative accuracy, and a
+panel on which the logarithm changes too fast is split, however small the estimated error.
 
 The initial panels for a pair of densities cover all scales around the given points, from the
 smallest floats to the largest in factors of 16, so that neither a narrow density far away nor a

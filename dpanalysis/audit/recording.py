@@ -589,7 +589,7 @@ class _Judge:
         return np.flatnonzero(found).tolist()[:10_000]
 
     def _is_exact(self, place: int) -> bool:
-        """Return whether an entry is constant under extreme noise, on both inputs or just on one."""
+        """Return whether an entry is constant under extreme noise, on both inputs or on one."""
         extreme = self._alike_runs()
         if extreme is None:
             return False

@@ -591,12 +591,9 @@ _OUR_LAWS = ("laplace", "exponential", "gumbel", "gaussian", "spherical", "cubic
 
 @contextlib.contextmanager
 def intercept(function: Callable[..., Any]) -> Iterator[dict[str, tuple[Any, Any]]]:
-    """Replace every name of a random source, in every module, by a recording substitute.
-
-    Generators that ``function`` holds are replaced too. Yields those seeded with a number, and the
-    default sources: name -> (substitute, seed or a function that returns it).
-    """
-    # In every module, so that names imported by ``from random import gauss`` are recorded, too.
+    """Replace random sources by recording ones; yield name -> (substitute, seed or its getter)."""
+    # In every module, so that ``from random import gauss`` is recorded as ``random.gauss`` is, and
+    # generators held by ``function``. Yields those seeded with a number, and the default sources.
     with _lock:
         undo: list[Callable[[], None]] = []
         try:

@@ -232,10 +232,7 @@ class Tape:
             outcome = None if keyed else np.asarray(value).tobytes()
             coin = Draw(key, law, noise=False, shape=np.shape(value), outcome=outcome)
             return self.coin(
-                coin,
-                extreme,
-                value,
-                lambda rng: extreme_coin(rng, name, value, args, options),
+                coin, extreme, value, lambda rng: extreme_coin(rng, name, value, args, options)
             )
         given = dict(zip((each for each, _ in parameters), args))
         first, *rest = [options.get(n, given.get(n, d)) for n, d in parameters] or [1.0]

@@ -66,10 +66,7 @@ def _torch_call(name: str, law: str, names: tuple[str, ...], real: Any) -> Calla
             coin = Draw(key, law, False, shape=tuple(value.shape), outcome=outcome)
             shift = name.endswith("_")
             return tape.coin(
-                coin,
-                extreme,
-                value,
-                lambda rng: _extreme_tensor(rng, name, value, args[shift:], options),
+                coin, extreme, value, lambda rng: _extreme(rng, name, value, args[shift:], options)
             )
         place, scale = _torch_parameters(name, law, names, args, options)
         array = value.detach().cpu().numpy().astype(np.float64)
@@ -112,9 +109,7 @@ def _note_default(torch: Any, tape: Any) -> None:
         tape.torch_is_drawn, tape.torch_is_seeded = tape.note_seed(seed, lambda: None), True
 
 
-def _extreme_tensor(
-    rng: np.random.Generator, name: str, value: Any, args: Any, options: Any
-) -> Any:
+def _extreme(rng: np.random.Generator, name: str, value: Any, args: Any, options: Any) -> Any:
     """Return an extreme outcome of a PyTorch coin, written into the tensor drawn."""
     drawn, kept = value.detach().cpu().numpy(), rng.random() < 0.25
     if name in ("rand", "rand_like"):
