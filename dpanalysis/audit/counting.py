@@ -310,7 +310,7 @@ _RARE = 20  # and expects this many counts: p-values of rarer events have coarse
 _CALL_ENTRIES = 1 << 21  # most entries of one call's output
 _CALLS = 1 << 14  # runs held at once if each run is a call
 _FALLBACK = 20_000  # runs of each input after a call on many runs raised
-_FEWEST = 8  # runs of each input
+_FEWEST = 8  # fewest runs of each input
 _SIGNATURES = {
     "each": "mechanism(dataset, rng)",
     "single": "mechanism(dataset, rng, size), or mechanism(dataset, rng) with vectorized=False",

@@ -439,7 +439,7 @@ class _Judge:
         return [[run for run in side if run.structure == s] for side, s in zip(runs, usual)]
 
     def _constant_seeds(self) -> list[tuple[str, int, str]]:
-        """Return (file, line, seed) of the sources with the same seed in all runs."""
+        """Return (file, line, seed) of sources with one seed in all usual runs on the dataset."""
         return sorted(constant_seeds(self.runs[0]))
 
     def _coins(self) -> bool:
