@@ -419,7 +419,7 @@ def _domain(arguments: argparse.Namespace) -> int:
     if arguments.out is None:
         print(text, end="")
     elif arguments.out.exists():
-        raise ValueError(f"{arguments.out} is there already: it may be filled in")
+        raise ValueError(f"{arguments.out} exists already: it may be filled in")
     else:
         _check_output(arguments.out, force=False)
         with atomic_file(arguments.out) as out:
@@ -463,7 +463,7 @@ def _check_output(path: Path | None, force: bool) -> None:
     if path.is_dir():
         raise ValueError(f"{path} is a folder")
     if path.exists() and not force:
-        raise ValueError(f"{path} is there already: --force replaces it")
+        raise ValueError(f"{path} exists already: --force replaces it")
     check_writable(path)
 
 

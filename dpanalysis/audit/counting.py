@@ -428,7 +428,7 @@ def learn_and_count(
     choice, counts, runs, *_ = stages[-1]
     if unseen[-1] > _UNSEEN * 2 * runs:
         notes += (
-            "Nearly every output was one of its own, of which events say little: return numbers "
+            "Nearly every output occurred once, so that events say little: return numbers "
             "or collections of them",
         )
     notes += tuple(

@@ -228,7 +228,7 @@ def _bound_mu(
     squared = max(0.0, float(shift @ weights))
     directions = [(_name(j, k), first[:, j], second[:, j]) for j in range(k)]
     if k > 1:
-        directions.append(("the sum that tells most", first @ weights, second @ weights))
+        directions.append(("the most informative sum", first @ weights, second @ weights))
     void = _misfit(directions, fit)
     least = 0.0 if void else _least_mu(squared, n, k, miss)
     return void, least, math.sqrt(squared)

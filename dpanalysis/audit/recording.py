@@ -411,7 +411,7 @@ class _Judge:
         silent = not any(run.tape.draws for run in runs)
         if silent and any(not equal(run, self.runs[0][0]) for run in self.runs[0]):
             self.notes.append(
-                "the noise: outputs vary with the generator, and no draw of its numbers was heard"
+                "the noise: outputs vary with the generator, and none of its draws was recorded"
             )
 
     def _alike_runs(self) -> list[list[RecordedRun]] | None:

@@ -105,7 +105,7 @@ def check_resumable(method: Method, budget: Any, replicates: int) -> None:
     """Raise ValueError for a run that cannot be resumed from a file."""
     if isinstance(budget, Filter):
         raise ValueError(
-            "budget must be a Budget or None with a checkpoint, which does not tell what other "
+            "budget must be a Budget or None with a checkpoint, which does not record what other "
             f"runs spend, got {budget!r}"
         )
     if "iterates" not in method.released:
@@ -310,8 +310,8 @@ class Checkpoint:
             made = os.open(self._path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
         except FileExistsError:
             raise FileExistsError(
-                f"checkpoint: {self._path} is there, and may be all that tells what a run has "
-                "paid; go on from it by resume=, or give another name"
+                f"checkpoint: {self._path} exists, and may be the only record of what a run has "
+                "spent; continue it by resume=, or give another name"
             ) from None
         try:
             self._hold(_locked(made, self._path))
@@ -352,7 +352,7 @@ class Checkpoint:
             self._oracle.charge_again(runs, about["noise"])
         except (PrivacyBudgetExceeded, IncompatibleAccounting) as error:
             raise ValueError(
-                f"resume: what {self._path} has paid is not what this run would pay: {error}"
+                f"resume: what {self._path} has spent is not what this run would spend: {error}"
             ) from error
 
     def step(
@@ -448,8 +448,8 @@ def _locked(opened: int, path: Path | None = None) -> int | None:
         if not isinstance(error, BlockingIOError):
             raise
         raise RuntimeError(
-            f"{path} belongs to a run that goes on: two would both buy the steps that are left, "
-            "and each ledger has them once"
+            f"{path} belongs to a run in progress: two runs would both spend on the remaining "
+            "steps, and the ledger of each would list them once"
         ) from None
     return opened
 
@@ -536,8 +536,8 @@ def _check_same(path: Path, then: Any, now: Any) -> None:
     other = _differences("", then, json.loads(json.dumps(now)))
     if other:
         raise ValueError(
-            f"resume: {path} is of a run with another {', '.join(other)}; a run goes on with the "
-            "arguments that it began with, or another one begins"
+            f"resume: {path} is of a run with another {', '.join(other)}; resume a run with the "
+            "arguments that it started with, or start a new one"
         )
 
 

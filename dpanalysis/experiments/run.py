@@ -192,8 +192,8 @@ def minimize(
     if settings["rng"] == "seeded" and not is_complete(settings):
         raise ValueError(
             "rng must be None or 'os' with a checkpoint of a problem, a loss, a rule or a method "
-            f"of your own class, got {rng!r}: a file does not tell it from others, and a run that "
-            "goes on with another one would get the same noise once more"
+            f"of your own class, got {rng!r}: a file does not identify such an object, and a run "
+            "resumed with another one would draw the same noise again"
         )
     file = Checkpoint(path, settings, oracles[0], checkpoint_every)
     if resume is None:

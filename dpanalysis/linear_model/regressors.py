@@ -40,8 +40,8 @@ from .runs import (
 
 _NO_RANGE = (
     "target_bounds must be (low, high) with low < high, a range of the target that was public "
-    "before the data were seen, got {!r}: y is cut to it, and a range read off y would tell "
-    "something about single records"
+    "before the data were seen, got {!r}: y is clipped to it, and a range read off y would "
+    "reveal something about single records"
 )
 
 

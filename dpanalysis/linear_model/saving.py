@@ -175,7 +175,7 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[TextIO]:
             yield file
         return
     if not path.parent.is_dir():
-        raise FileNotFoundError(f"path must lie in a folder that is there, got {path}")
+        raise FileNotFoundError(f"path must lie in an existing folder, got {path}")
     part = _part(path)
     try:
         with open(part, "x", newline="", encoding="utf-8") as file:

@@ -121,7 +121,7 @@ def _events(
             if count % sampling.batches and place < len(counts) - 1:
                 raise ValueError(
                     f"noise must be the same in all {sampling.batches} batches of an epoch, which "
-                    f"is bought as a whole, got {count} of {scale:g} in a row"
+                    f"is charged as a whole, got {count} of {scale:g} in a row"
                 )
             event, count = Epoch(sampling, [event]), -(-count // sampling.batches)
         else:

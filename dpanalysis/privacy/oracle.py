@@ -121,8 +121,8 @@ class Batch:
                     break
             else:
                 raise PrivacyBudgetExceeded(
-                    f"{'an exact answer' if asked is None else repr(asked)} was not named when the "
-                    "batch was bought: name all that may be asked in oracle.batch(sampling, events)"
+                    f"{'an exact answer' if asked is None else repr(asked)} was not declared when "
+                    "the batch was charged: declare all of them in oracle.batch(sampling, events)"
                 )
 
     def _close(self) -> None:

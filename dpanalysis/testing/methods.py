@@ -128,7 +128,7 @@ class _RecordedOracle(PrivateOracle):
 _NOT_REPEATED = (
     "given the oracle's answers of an earlier run again, without the records, the method takes "
     "other steps: it may use the answers, the public facts, the guard and the ledger, and nothing "
-    "else; oracle.evaluations, for one, is not private, since it tells how large the batches were"
+    "else; oracle.evaluations, for one, is not private, since it reveals how large the batches were"
 )
 
 
@@ -360,8 +360,8 @@ class _MethodChecks:
             again = self.run(replicates=1, resume=file)
         require(
             _same_run(whole, again),
-            "a run that goes on from a checkpoint gives other numbers than one at once: Step(w, "
-            "state=...) must have all that resume() needs beside w",
+            "a run resumed from a checkpoint gives other numbers than an uninterrupted one: "
+            "Step(w, state=...) must have all that resume() needs beside w",
         )
 
     def check_budget(self, result: Any) -> None:

@@ -112,7 +112,7 @@ NOT_GAUSSIAN = {
     "mixture": (mixed, "output is not normal"),
     "rounded": (lambda b, rng, n: np.round(b + rng.normal(size=n)), "output is not normal"),
     "spread": (lambda b, rng, n: rng.normal(0.0, 1.0 + 0.2 * b, n), "has another variance"),
-    "sum": (hidden, "the sum that tells most is not normal"),
+    "sum": (hidden, "the most informative sum is not normal"),
     "one": (lambda b, rng, n: np.c_[rng.normal(size=n), rng.random(n)], r"output\[1\] is not"),
     "constant": (lambda b, rng, n: np.full(n, float(b)), "output does not vary"),
     "twice": (

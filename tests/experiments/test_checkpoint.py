@@ -302,7 +302,7 @@ def test_two_runs_do_not_share_a_file(tmp_path):
     refused = []
 
     def other(number, w):
-        with pytest.raises(RuntimeError, match="belongs to a run that goes on"):
+        with pytest.raises(RuntimeError, match="belongs to a run in progress"):
             run("Adam", resume=path)
         with pytest.raises(FileExistsError, match="resume="):
             run("Adam", checkpoint=path)
@@ -336,7 +336,7 @@ def test_a_file_that_was_replaced_while_it_was_opened_is_not_gone_on_with(tmp_pa
         each.touch()
     opened = os.open(path, os.O_RDWR)
     os.replace(other, path)
-    with pytest.raises(RuntimeError, match="belongs to a run that goes on"):
+    with pytest.raises(RuntimeError, match="belongs to a run in progress"):
         files._locked(opened, path)
 
 
@@ -463,7 +463,7 @@ def test_what_was_paid_must_be_what_the_run_pays(tmp_path, monkeypatch):
     arrays["events"] = files._bytes(json.dumps([[event, count]]))
     np.savez(path, **arrays)
     on = problem()
-    with pytest.raises(ValueError, match="is not what this run would pay"):
+    with pytest.raises(ValueError, match="is not what this run would spend"):
         run("momentum", on, resume=path)
     assert not on.opened
 

@@ -113,7 +113,7 @@ def test_a_template_names_the_columns_and_no_value(folder, capsys):
     said = capsys.readouterr().out
     assert '"home, town" = "FILL IN"' in said and "b, c" not in said
     assert main(["domain", "train.csv", "-o", "new.toml"]) == 0
-    fails(capsys, ["domain", "train.csv", "-o", "new.toml"], "new.toml is there already")
+    fails(capsys, ["domain", "train.csv", "-o", "new.toml"], "new.toml exists already")
     fails(
         capsys,
         ["fit", "train.csv", "--label", "rich", "--domain", "new.toml", "--epsilon", "1", "--out",
@@ -157,7 +157,7 @@ def test_nothing_is_spent_where_the_result_cannot_be_kept(folder, capsys):
     fails(capsys, [*FIT, "--out", "m" * 300], "File name too long")
     fails(capsys, [*FIT, "--out", "n.json", "--card", "/proc/c.html"], "/proc/c.html: No such file")
     (folder / "m.json").write_text("an older model")
-    fails(capsys, [*FIT, "--out", "m.json"], "m.json is there already")
+    fails(capsys, [*FIT, "--out", "m.json"], "m.json exists already")
     fails(capsys, [*FIT[:-1], "0", "--out", "n.json"], "epsilon must lie in (0, inf)")
     fails(capsys, [*FIT, "--delta", "0.9", "--out", "n.json"], "delta must be below 1/n")
     fails(capsys, ["fit", "gone.csv", *FIT[2:], "--out", "n.json"], "gone.csv: No such file")

@@ -183,11 +183,11 @@ def test_what_was_not_named_is_refused():
     oracle = oracle_of(problem)
     with buy(oracle, dpa.Full(), 1.0) as batch:
         for scale in (0.99, 0.0):
-            with pytest.raises(dpa.PrivacyBudgetExceeded, match="was not named"):
+            with pytest.raises(dpa.PrivacyBudgetExceeded, match="was not declared"):
                 ask(batch, scale)
         assert problem.looks == 0
         batch.gradient(np.zeros((1, 2)), "laplace", 0.1, rule)
-        with pytest.raises(dpa.PrivacyBudgetExceeded, match="was not named"):
+        with pytest.raises(dpa.PrivacyBudgetExceeded, match="was not declared"):
             ask(batch, 1.0)
     assert problem.looks == 1 and len(oracle.ledger) == 1
 
@@ -216,7 +216,7 @@ def test_what_is_repeated_is_answered_as_often_as_it_was_named():
     event = oracle.gradient_event(dpa.Full(), "laplace", 1.0)
     with oracle.batch(dpa.Full(), [events.Repeated(event, 2)]) as batch:
         ask(batch), ask(batch)
-        with pytest.raises(dpa.PrivacyBudgetExceeded, match="was not named"):
+        with pytest.raises(dpa.PrivacyBudgetExceeded, match="was not declared"):
             ask(batch)
     assert problem.looks == 2 and len(oracle.ledger) == 1
 
@@ -235,7 +235,7 @@ def test_a_question_of_several_choices_uses_up_as_many(named, asked):
             if count <= left:
                 left -= np.size(batch.ask(choose(count)))
                 continue
-            with pytest.raises(dpa.PrivacyBudgetExceeded, match="was not named"):
+            with pytest.raises(dpa.PrivacyBudgetExceeded, match="was not declared"):
                 batch.ask(choose(count))
 
 

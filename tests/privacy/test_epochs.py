@@ -414,10 +414,10 @@ def test_what_was_not_named_is_refused_in_every_batch():
     oracle = oracle_of(Filter(Budget(50.0, 1e-5, relation=ADD)))
     with oracle.epoch(scheme, [gradient_of(oracle, scheme)]) as epoch:
         for batch in epoch:
-            with pytest.raises(PrivacyBudgetExceeded, match="was not named"):
+            with pytest.raises(PrivacyBudgetExceeded, match="was not declared"):
                 batch.gradient(np.zeros(2), "gaussian", 0.4, CLIP)
             batch.gradient(np.zeros(2), "gaussian", 0.5, CLIP)
-            with pytest.raises(PrivacyBudgetExceeded, match="was not named"):
+            with pytest.raises(PrivacyBudgetExceeded, match="was not declared"):
                 batch.gradient(np.zeros(2), "gaussian", 0.5, CLIP)
             with pytest.raises(RuntimeError, match="open already"):
                 oracle.gradient(np.zeros(2), privacy.Poisson(0.1), "gaussian", 0.5, CLIP)

@@ -432,5 +432,5 @@ def check_sampling(sampling: Any, *, epochs: bool = False) -> Any:
         listed = f"{listed}, or BallsInBins(batches), RandomAllocation(batches, times) or "
         listed += "Shuffle(batches)"
     elif isinstance(sampling, _Divided):
-        listed += " here, where every batch is bought on its own; SGD and Adam take epochs"
+        listed += " here, where every batch is charged on its own; SGD and Adam take epochs"
     raise TypeError(f"sampling must be {listed}, got {sampling!r}")
