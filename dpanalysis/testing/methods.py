@@ -269,7 +269,7 @@ class _MethodChecks:
                 if len(steps) > _MOST_STEPS or not np.isfinite(step.w).all():
                     return steps, False
         except PrivacyBudgetExceeded as error:
-            if plan.planned is not None or "was not named" in str(error):
+            if plan.planned is not None or "was not declared" in str(error):
                 fail(
                     f"the method asks what it has not planned: {error} (events() must list, in the "
                     "order of run(), sampled_event(facts, sampling, [...]) of each batch)",
