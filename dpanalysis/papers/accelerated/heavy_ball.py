@@ -34,7 +34,7 @@ def exact_rate(spectrum: Array, step: SmoothStep) -> float:
 def printed_residual(
     certificate: theory.Certificate, alpha: float, beta: float, sign: float
 ) -> Array:
-    """Return the left side of (3.14) less the right one, as printed, B = [sign alpha; 0]."""
+    """Return the left side of (3.14) minus the right one, as printed, B = [sign alpha; 0]."""
     mu, L, P = certificate.lmi.mu, certificate.lmi.L, certificate.P
     A, B = np.array([[1.0 + beta, -beta], [1.0, 0.0]]), np.array([[sign * alpha], [0.0]])
     C = np.array([[1.0, 0.0]])
@@ -337,7 +337,7 @@ def for_noise_given_the_point(effort: Effort) -> Iterator[Evidence]:
 @register(
     "001-30",
     "Theorem 3.5, its hypothesis",
-    "E(w_t | x_t) = 0 and E(w_t w_t' | x_t) <= sigma_T^2 I are enough for (3.17)",
+    "E(w_t | x_t) = 0 and E(w_t w_t' | x_t) <= sigma_T^2 I suffice for (3.17)",
     "E(w_t | x_t, x_{t-1}) = 0, and likewise for the second moment: both points form the state of "
     "the heavy ball method, and the noise of DP-SHB satisfies this",
     verdict="corrected",

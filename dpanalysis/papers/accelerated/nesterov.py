@@ -767,7 +767,7 @@ FIGURE_3 = {
 def for_the_best_horizons(effort: Effort) -> Iterator[Evidence]:
     """Compare published ends, with twice the reading error in the paper's favor."""
     ends = FIGURE_3["DP-GD"]
-    what = "log10 of the gap of DP-GD at T = 1000 less that at its best other T"
+    what = "log10 of the gap of DP-GD at T = 1000 minus that at its best other T"
     yield printed(what, ends[1000] - min(ends[T] for T in (100, 200, 500)), "<=", 0.04)
 
 

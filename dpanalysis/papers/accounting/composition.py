@@ -113,7 +113,7 @@ def shared_batch_ratio(
     verdict="holds",
 )
 def shared_batches(effort: Effort) -> Iterator[Evidence]:
-    """Joint laws of two mechanisms on one batch, both samplings."""
+    """Compute joint laws of two mechanisms on one batch, for both samplings."""
     for relation, rows in ((ADD_OR_REMOVE_ONE, 2), (REPLACE_ONE, 3)):
         logits = Range(-1.0, 1.0, size=2 * rows)
         space = {
@@ -162,7 +162,7 @@ def pld_noise_ratio(
     delta: float,
     bound: Any = pld_epsilon,
 ) -> float:
-    """Attack the epsilon of noise on a Poisson batch, both ways."""
+    """Attack the epsilon of noise on a Poisson batch, in both directions."""
     event = Sampled(Poisson(rate), [noise(scale, 1.0)])
     return pair_quotient(
         delta, law(scale, 1.0, rate), epsilon=bound({event: 1}, delta), tolerance=1e-5
@@ -294,7 +294,7 @@ def pld_repeated_ratio(
     verdict="holds",
 )
 def composed_loss_distributions(effort: Effort) -> Iterator[Evidence]:
-    """Joint laws of all answers, cut into cells."""
+    """Compute joint laws of all answers, cut into cells."""
     losses = Range(1e-3, 10.0, log=True)
     noise = Range(0.2, 30.0, log=True)
     space = {"rate": RATE, "other_rate": RATE, "std": noise, "scale": noise}
@@ -334,7 +334,7 @@ def accountant_ratio(
     verdict="holds",
 )
 def accountants(effort: Effort) -> Iterator[Evidence]:
-    """Joint laws of four randomized responses, each with a batch of its own or all records."""
+    """Compute joint laws of four randomized responses, on separate batches or all records."""
     space = {"losses": Range(1e-3, 12.0, log=True, size=4), "delta": DELTA}
     for accountant, cost in (("zcdp", 2), ("rdp", 2), ("pld", 16), ("tightest", 24)):
         ratio = partial(accountant_ratio, accountant, None)
@@ -462,7 +462,7 @@ def delta_filter_ratio(
     verdict="holds",
 )
 def filters(effort: Effort) -> Iterator[Evidence]:
-    """All answers of adaptive adversaries, 4 coins deep."""
+    """Enumerate the answers of adaptive adversaries, 4 coins deep."""
     loss = Range(1e-2, 10.0, log=True)
     options: dict[str, Any] = {"cost": 8, "tolerance": 1e-5}
     pure = {"epsilon": loss, **COINS}
@@ -518,7 +518,7 @@ def plan_ratio(
     verdict="holds",
 )
 def plans(effort: Effort) -> Iterator[Evidence]:
-    """All answers of adaptive adversaries with four given losses."""
+    """Enumerate the answers of adaptive adversaries with four given losses."""
     space = {
         "losses": Range(1e-2, 5.0, log=True, size=DEPTH),
         "delta": DELTA,
@@ -626,7 +626,7 @@ def _above_threshold(effort: Effort, noise: str, shared: bool = False) -> Iterat
     verdict="holds",
 )
 def above_threshold_laplace(effort: Effort) -> Iterator[Evidence]:
-    """Exact laws of the halting place, both ways."""
+    """Compute exact laws of the halting index, in both directions."""
     yield from _above_threshold(effort, "laplace")
 
 
@@ -637,7 +637,7 @@ def above_threshold_laplace(effort: Effort) -> Iterator[Evidence]:
     verdict="holds",
 )
 def above_threshold_gaussian(effort: Effort) -> Iterator[Evidence]:
-    """Exact laws of the halting place, both ways."""
+    """Compute exact laws of the halting index, in both directions."""
     yield from _above_threshold(effort, "gaussian")
 
 
@@ -648,7 +648,7 @@ def above_threshold_gaussian(effort: Effort) -> Iterator[Evidence]:
     verdict="holds",
 )
 def shared_queries(effort: Effort) -> Iterator[Evidence]:
-    """Exact laws of the halting place, both ways."""
+    """Compute exact laws of the halting index, in both directions."""
     for noise in ("laplace", "gaussian"):
         yield from _above_threshold(effort, noise, shared=True)
 
@@ -695,7 +695,7 @@ def event_ratio(
     verdict="holds",
 )
 def above_threshold_event(effort: Effort) -> Iterator[Evidence]:
-    """Exact laws of five queries, and a gradient cut into cells."""
+    """Compute exact laws of five queries, and of a gradient cut into cells."""
     count, highest = 5, 5.0
     options: dict[str, Any] = {"cost": 45, "tolerance": 1e-6}
     for shared, which in ((True, "shared"), (False, "not shared")):

@@ -68,7 +68,7 @@ def gaussian_ratio(
     verdict="holds",
 )
 def rdp_gaussian(effort: Effort) -> Iterator[Evidence]:
-    """Quadrature, coordinate by coordinate."""
+    """Integrate coordinate by coordinate."""
     space = {"excess": EXCESS, "std": STD, "shift": Range(-1.0, 1.0, size=2)}
     yield from attack(effort, "d = 2", gaussian_ratio, space, cost=10, exact=1e-7, tolerance=1e-5)
 
@@ -90,7 +90,7 @@ def laplace_ratio(
     verdict="holds",
 )
 def rdp_laplace(effort: Effort) -> Iterator[Evidence]:
-    """Quadrature, coordinate by coordinate."""
+    """Integrate coordinate by coordinate."""
     space = {"excess": EXCESS, "scale": Range(0.02, 1e3, log=True)}
     one = {**space, "shift": Range(1.0, 1.0, size=1)}
     two = {**space, "shift": Range(-1.0, 1.0, size=2)}
@@ -124,7 +124,7 @@ RESPONSE = [1.0, -1.0, -1.0, -1.0, 1.0, -1.0]
     verdict="holds",
 )
 def rdp_pure(effort: Effort) -> Iterator[Evidence]:
-    """Any two laws of three outcomes."""
+    """Search over any two laws of three outcomes."""
     space = {"excess": EXCESS, **PAIR}
     guess = {"excess": 1.0, "logits": RESPONSE, "spread": 20.0}
     yield from attack(
@@ -148,7 +148,7 @@ def zcdp_ratio(
     verdict="holds",
 )
 def zcdp_pure(effort: Effort) -> Iterator[Evidence]:
-    """Any two laws of three outcomes; attained as the order tends to 1."""
+    """Search over two laws of three outcomes; attained as the order tends to 1."""
     space = {"excess": EXCESS, **PAIR}
     guess = {"excess": 1e-4, "logits": RESPONSE, "spread": 0.5}
     yield from attack(
@@ -178,7 +178,7 @@ def rdp_to_epsilon_ratio(
     verdict="holds",
 )
 def rdp_to_epsilon(effort: Effort) -> Iterator[Evidence]:
-    """Any two laws of three outcomes: delta at the epsilon returned."""
+    """Search over two laws of three outcomes: delta at the returned epsilon."""
     space = {"excess": EXCESS, "delta": DELTA, **PAIR}
     # P is nearly all on an outcome of probability e^-z under Q: tight at delta = 1/alpha.
     guess = {"excess": 9.0, "delta": 0.1, "logits": [1, -1, -1, 0.4, 1, -1], "spread": 15.0}
@@ -236,7 +236,7 @@ def gaussian_zcdp_ratio(
     verdict="holds",
 )
 def zcdp_to_epsilon(effort: Effort) -> Iterator[Evidence]:
-    """Two laws of three outcomes, and Gaussian noise by quadrature."""
+    """Search over two laws of three outcomes, and Gaussian noise by quadrature."""
     space = {"delta": DELTA, **PAIR}
     yield from attack(
         effort, "delta of three outcomes", zcdp_to_epsilon_ratio, space, cost=4, tolerance=1e-5
@@ -262,7 +262,7 @@ def epsilon_to_zcdp_ratio(
     verdict="holds",
 )
 def epsilon_to_zcdp(effort: Effort) -> Iterator[Evidence]:
-    """Gaussian noise of that rho, by quadrature."""
+    """Integrate Gaussian noise of that rho."""
     space = {"epsilon": LOSS, "delta": DELTA}
     yield from attack(
         effort, "delta of Gaussian noise", epsilon_to_zcdp_ratio, space, cost=16, tolerance=1e-6
@@ -307,7 +307,7 @@ def two_gaussians_ratio(
     verdict="holds",
 )
 def gaussian_delta(effort: Effort) -> Iterator[Evidence]:
-    """Quadrature of the definition, and of two releases in turn."""
+    """Integrate the definition, and two releases in turn."""
     space = {"std": STD, "epsilon": Range(0.0, 50.0)}
     yield from attack(
         effort, "one release", gaussian_delta_ratio, space, cost=8, exact=1e-6, tolerance=1e-6
@@ -333,7 +333,7 @@ def gaussian_epsilon_ratio(
     verdict="holds",
 )
 def gaussian_epsilon(effort: Effort) -> Iterator[Evidence]:
-    """Delta by quadrature at the epsilon returned."""
+    """Integrate delta at the returned epsilon."""
     space = {"std": STD, "delta": DELTA}
     yield from attack(
         effort, "delta", gaussian_epsilon_ratio, space, cost=12, exact=1e-6, tolerance=1e-6

@@ -84,7 +84,7 @@ def laplace_mean_ratio(
     verdict="holds",
 )
 def laplace_epsilon(effort: Effort) -> Iterator[Evidence]:
-    """Any records within L1 distance 1, all batches."""
+    """Search over records within L1 distance 1, with all batches."""
     for n, d in ((2, 1), (3, 1), (4, 1), (2, 2)):
         space = {"epsilon": LOSS, "m": batches(n), "data": Range(-1.0, 1.0, size=(n + 1) * d)}
         rest = [0.0] * (d - 1)
@@ -202,7 +202,7 @@ def attack_tables(
     verdict="holds",
 )
 def amplify_without_replacement(effort: Effort) -> Iterator[Evidence]:
-    """All batches, any mechanism."""
+    """Enumerate the batches; search over any mechanism."""
 
     def bound(loss: float, fraction: float, n: int, m: int) -> float:
         return float(privacy.amplify_without_replacement(loss, n, m))
@@ -218,7 +218,7 @@ def amplify_without_replacement(effort: Effort) -> Iterator[Evidence]:
     verdict="holds",
 )
 def amplify_by_poisson(effort: Effort) -> Iterator[Evidence]:
-    """All batches, any mechanism."""
+    """Enumerate the batches; search over any mechanism."""
 
     def bound(loss: float, fraction: float, n: int, m: int) -> float:
         return float(amplify_poisson(loss, fraction))
@@ -274,7 +274,7 @@ def poisson_gaussian_ratio(
     others: Array,
     bound: Callable[..., float] = privacy.rdp_poisson_gaussian,
 ) -> float:
-    """Attack the Renyi cost of a noisy sum over a Poisson batch: one record is 1."""
+    """Attack the Renyi cost of a noisy Poisson sum: one record is 1, the others arbitrary."""
     centers, weights = np.zeros(1), np.ones(1)
     for other in others:
         centers = np.concatenate([centers, centers + other])
@@ -297,7 +297,7 @@ def poisson_gaussian_ratio(
     verdict="holds",
 )
 def rdp_poisson_gaussian(effort: Effort) -> Iterator[Evidence]:
-    """Quadrature of the mixtures over all batches, both ways."""
+    """Integrate the mixtures over all batches, in both directions."""
     space = {"excess": EXCESS, "rate": RATE, "std": STD}
     alone = {**space, "others": Range(0.0, 0.0, size=1)}
     options = {"cost": 36, "tolerance": 1e-6}
@@ -395,7 +395,7 @@ def gaussian_and_response(
     verdict="holds",
 )
 def rdp_poisson_of_pairs(effort: Effort) -> Iterator[Evidence]:
-    """Products of pairs, mixed; both ways."""
+    """Mix products of pairs, in both directions."""
     responses = {"rate": RATE, "response": LOSS}
     # The orders at which the Gaussian densities on the grid do not underflow.
     noise = {**responses, "std": Range(0.8, 100.0, log=True)}
@@ -418,7 +418,7 @@ def rdp_poisson_of_pairs(effort: Effort) -> Iterator[Evidence]:
     verdict="holds",
 )
 def rdp_of_pure_poisson(effort: Effort) -> Iterator[Evidence]:
-    """All batches, any mechanism."""
+    """Enumerate the batches; search over any mechanism."""
 
     def bound(order: float, curve: Any, loss: float, fraction: float, n: int, m: int) -> float:
         return float(rdp_pure_poisson(order, fraction, loss))
@@ -449,7 +449,7 @@ def without_replacement_gaussian_ratio(
     verdict="holds",
 )
 def rdp_without(effort: Effort) -> Iterator[Evidence]:
-    """All batches: any mechanism with its own curve, and Gaussian noise by quadrature."""
+    """Enumerate the batches: any mechanism with its own curve, and Gaussian noise."""
 
     def bound(order: float, curve: Any, loss: float, fraction: float, n: int, m: int) -> float:
         return float(privacy.rdp_without_replacement(order, n, m, curve, loss))
@@ -472,7 +472,7 @@ def rdp_without(effort: Effort) -> Iterator[Evidence]:
     verdict="holds",
 )
 def rdp_of_pure_without(effort: Effort) -> Iterator[Evidence]:
-    """All batches, any mechanism."""
+    """Enumerate the batches; search over any mechanism."""
 
     def bound(order: float, curve: Any, loss: float, fraction: float, n: int, m: int) -> float:
         return float(rdp_pure_without_replacement(order, n, m, loss))
@@ -533,7 +533,7 @@ def drawn_delta_ratio(
     verdict="holds",
 )
 def with_replacement(effort: Effort) -> Iterator[Evidence]:
-    """All draws of records in [-1/2, 1/2]: Laplace noise by its kinks, Gaussian by quadrature."""
+    """Enumerate draws of records in [-1/2, 1/2]: Laplace noise at its kinks, Gaussian noise."""
     n = 3
     std = Range(0.5, 30.0, log=True)
     # All other records are opposite to the replaced one.

@@ -265,7 +265,7 @@ def samples(random: np.random.Generator, tau1: float = 0.0) -> tuple[Array, Arra
     changes="A claim on the deviation itself, for r of order 1, would be false at large tau0.",
 )
 def remaining_bias(effort: Effort) -> Iterator[Evidence]:
-    """Compare the largest weights, which set the orders, and the worst gradients at rest."""
+    """Compare the largest weights, which set the orders, and the worst fixed points."""
     small = np.geomspace(1e-8, 1e-2, 7)
     norms = np.concatenate([[0.0], np.geomspace(1e-9, 1.0, 4001)])
     for weight, order, name in ((adaptive, -0.5, "DP-PSAC"), (automatic, -1.0, "Auto-S")):
@@ -280,7 +280,7 @@ def remaining_bias(effort: Effort) -> Iterator[Evidence]:
     settings = [(tau0, *at) for tau0 in (0.1, 1.0, 10.0) for at in ((0.0, 1e-4), (0.5, 0.01))]
     pairs = [(worst(adaptive, *at), worst(automatic, *at)) for at in settings]
     ours, theirs = np.transpose(pairs)
-    yield printed("worst gradient at rest / that of Auto-S, r <= .01", ours / theirs, "<=", 1.0)
+    yield printed("worst fixed-point gradient / that of Auto-S, r <= .01", ours / theirs, "<=", 1.0)
     limits = [tau0 / (1.0 - tau1) for tau0, tau1, _ in settings]
     yield used("either of them / (tau0/(1 - tau1))", np.max(pairs, axis=1) / limits, "<=", 1.0)
     far = worst(adaptive, 10.0, 0.0, 1.0) / worst(automatic, 10.0, 0.0, 1.0)
@@ -341,7 +341,7 @@ def best_steps(effort: Effort) -> Iterator[Evidence]:
     adversary=best_steps,
 )
 def fixed_points(effort: Effort) -> Iterator[Evidence]:
-    """Run the method without noise; search over samples for the largest gradient at rest."""
+    """Run without noise; search over samples for the largest gradient at a fixed point."""
     yield from of_adversary(best_steps, effort)
     random, rests, cases = effort.random(), [], effort.cases(100, 2000)
     for _ in range(cases):
@@ -354,7 +354,7 @@ def fixed_points(effort: Effort) -> Iterator[Evidence]:
     halves = np.repeat([0.0, 1.0], [501, 500])
     offsets = halves.mean() - halves
     edge = abs(resting(adaptive, np.ones(1001), offsets, 1e-12)) / np.abs(offsets).max()
-    what = "\\|grad f\\| (1 - tau1)/tau0 at rest"
+    what = "\\|grad f\\| (1 - tau1)/tau0 at fixed points"
     yield used(what, [*rests, edge], "<=", 1.0, tolerance=1e-9, cases=cases)
     yield used("bound approached", edge, ">=", 0.99)
 
