@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# Module -> the public names that it defines; a module stands for itself.
+# Module -> the public names that it defines.
 _NAMES = {
     "errors": "CertificateNotFound IncompatibleAccounting PrivacyBudgetExceeded",
     "experiments.result": "Result",

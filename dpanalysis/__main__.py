@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from .papers.claim import Claim
     from .papers.report import Table
 
-INTERRUPTED = 130  # exit code of shells for a process that Ctrl-C has ended
+INTERRUPTED = 130  # shells' exit code for a process ended by Ctrl-C
 
 EXAMPLES = """
 examples:
@@ -182,10 +182,10 @@ def _jobs(text: str) -> int:
 
 
 def _known(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> list[Claim]:
-    """Return the claims that the arguments choose from, or end with an error about them."""
+    """Return the claims to select from; exit with an error for invalid arguments."""
     from .papers import registry
 
-    registry.load()  # an error here is a fault of the package, not of the user's modules
+    registry.load()  # first, so that an error here is the package's, not the user's modules'
     if arguments.modules and not {"", str(Path.cwd())} & set(sys.path):
         sys.path.insert(0, str(Path.cwd()))
     try:
@@ -195,7 +195,7 @@ def _known(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> li
 
 
 def _without_exponent(text: str) -> str:
-    """Return -1e3 as -1000, which argparse does not take for an option."""
+    """Return -1e3 as -1000, which argparse does not mistake for an option."""
     return format(Decimal(text), "f") if re.fullmatch(r"-\d+\.?\d*[eE][-+]?\d\d?", text) else text
 
 
@@ -231,7 +231,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _account(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
-    """Print what a run costs."""
+    """Print the cost of a run of DP-SGD."""
     from . import accounting
 
     given = {name: value for name, value in vars(arguments).items() if name != "command"}
@@ -243,7 +243,7 @@ def _account(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> 
 
 
 def _packages(arguments: Sequence[str]) -> int:
-    """Run ``python -m verdicts``, whose former name this is."""
+    """Run ``python -m verdicts``, formerly the command ``packages``."""
     print("python -m dpanalysis packages is now python -m verdicts", file=sys.stderr)
     try:
         from verdicts.__main__ import main as verdicts
@@ -254,7 +254,7 @@ def _packages(arguments: Sequence[str]) -> int:
 
 
 def write_table(table: Table, arguments: argparse.Namespace) -> int:
-    """Write a table of verdicts in the form of the arguments, and return the exit code."""
+    """Write a table of verdicts in the requested format, and return the exit code."""
     from .papers import report
 
     _put(_text(table, arguments), report.summary(table), arguments)
@@ -262,7 +262,7 @@ def write_table(table: Table, arguments: argparse.Namespace) -> int:
 
 
 def check_output(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> None:
-    """End with an error where the output cannot be written."""
+    """Exit with an error if the output cannot be written."""
     if arguments.output and not arguments.output.resolve().parent.is_dir():
         parser.error(f"--output: there is no folder {arguments.output.resolve().parent}")
     if arguments.output and arguments.output.is_dir():
@@ -270,7 +270,7 @@ def check_output(arguments: argparse.Namespace, parser: argparse.ArgumentParser)
 
 
 def _put(text: str, summary: str, arguments: argparse.Namespace) -> None:
-    """Write a text to the output file, and the summary to the screen; or print the text."""
+    """Write a text to the output file and a summary to stderr, or print the text."""
     if arguments.output:
         arguments.output.write_text(text.rstrip("\n") + "\n", encoding="utf-8")
         print(summary, file=sys.stderr)
@@ -296,7 +296,7 @@ def _coverage(arguments: argparse.Namespace, parser: argparse.ArgumentParser) ->
 
 
 def _checked(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> Table:
-    """Return the table that the arguments ask for."""
+    """Run the selected claims and return their table."""
     from .papers import registry
 
     known = [claim.id for claim in _known(arguments, parser)]

@@ -8,14 +8,14 @@ import numpy as np
 from array_api_compat import array_namespace, is_array_api_obj, is_numpy_array, is_torch_array
 
 
-def lives_with(array: Any, data: Any) -> bool:
-    """Whether ``array`` has the namespace of ``data``, if that is on a device."""
+def shares_namespace(array: Any, data: Any) -> bool:
+    """Return whether ``array`` has the namespace of ``data``."""
     return is_array_api_obj(array) and array_namespace(array) is array_namespace(data)
 
 
-def beside(name: str, array: Any, data: Any) -> Any:
-    """Return ``array`` in the namespace and on the device of ``data``, or raise."""
-    if not lives_with(array, data):
+def match_device(name: str, array: Any, data: Any) -> Any:
+    """Return ``array`` in the namespace and on the device of ``data``, or raise TypeError."""
+    if not shares_namespace(array, data):
         xp = array_namespace(data)
         host = readable(name, array, data)
         if not host.flags.writeable:  # PyTorch requires writeable arrays
@@ -27,7 +27,7 @@ def beside(name: str, array: Any, data: Any) -> Any:
 
 
 def readable(name: str, array: Any, data: Any = None) -> np.ndarray:
-    """Return ``array`` as a NumPy array, or raise TypeError naming the library of ``data``."""
+    """Return ``array`` as a NumPy array; the TypeError names the library of ``data``."""
     allowed = "numpy" if data is None else f"numpy or, as the data, of {_library(data)}"
     if hasattr(array, "tocsr"):
         raise TypeError(f"{name} must be an array of {allowed}, got a sparse matrix")
@@ -46,12 +46,12 @@ def _library(array: Any) -> str:
 
 
 def on_host(array: Any) -> bool:
-    """Whether :func:`to_host` gives a view of the array."""
+    """Return whether :func:`to_host` returns a view of the array."""
     return is_numpy_array(array) or (is_torch_array(array) and array.device.type == "cpu")
 
 
 def to_host(array: Any) -> np.ndarray:
-    """Return a result as a NumPy array; waits for its device."""
+    """Return an array as a NumPy array; waits for its device."""
     if is_numpy_array(array):
         return array
     if is_torch_array(array):

@@ -1,4 +1,4 @@
-"""Names of a package that are imported on first use."""
+"""Lazy imports of the names of a package."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any
 def on_first_use(
     package: str, names: Mapping[str, str], modules: Collection[str] = ()
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Return ``__getattr__`` and ``__dir__`` of a package.
+    """Return ``__getattr__`` and ``__dir__`` for a package with lazy imports.
 
-    ``names`` maps modules below it, or beside it with a leading dot, to the public names that each
-    defines (a colon before another name there); ``modules`` stand for themselves.
+    ``names`` maps submodules, or sibling modules with a leading dot, to the public names that each
+    defines (after a colon, its name there); ``modules`` are imported by their own names.
     """
     homes = {name: home for home, listed in names.items() for name in listed.split()}
 
@@ -33,7 +33,7 @@ def on_first_use(
                     "pip install 'dpanalysis-toolkit[sklearn]'",
                     name="sklearn",
                 ) from None
-            setattr(sys.modules[package], name, value)  # found without this the next time
+            setattr(sys.modules[package], name, value)  # later accesses bypass __getattr__
             return value
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
 

@@ -1,7 +1,7 @@
 """Options and cache of compiled functions, and the work queue of the thread pool.
 
-A thread takes the next task when it is free, so that one that starts late, or shares its core with
-another program, delays the others by at most its current task.
+A thread claims the next task when it is free, so that a thread that starts late, or shares its core
+with another program, delays the others by at most its current task.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from numba.core.ccallback import CFunc
 from numba.core.sigutils import normalize_signature
 from numba.extending import intrinsic
 
-from ._parallel import DONE, FAILED, LEADER, NEXT, RUNG, SEEN
+from ._parallel import DONE, FAILED, LEADER, NEXT, SEEN, WAKES
 
 
 def _probe() -> None:
-    """Do nothing: Numba looks for a cache folder when it is given a kernel."""
+    """Do nothing; Numba looks for a cache folder when a function is decorated."""
 
 
 def _can_cache() -> bool:
@@ -31,7 +31,7 @@ def _can_cache() -> bool:
     # A folder that others can write to is no substitute: kernels are loaded by unpickling.
     try:
         numba.njit(cache=True)(_probe)
-    except RuntimeError:  # the package and the home cannot be written, as in many containers
+    except RuntimeError:  # neither the package nor the home is writable, as in many containers
         warnings.warn(
             "compiled kernels cannot be cached: neither the package nor the home is writable. "
             "Every process compiles them again, for some seconds; set NUMBA_CACHE_DIR to a "
@@ -44,7 +44,7 @@ def _can_cache() -> bool:
 
 
 def sources_digest(package: Path) -> str:
-    """Return a digest of every file with compiled code; Numba's cache checks the kernel's own."""
+    """Return a digest of all files with compiled code; Numba checks only the kernel's own file."""
     files = [*sorted((package / "kernels").glob("*.py")), package / "privacy" / "_compiled.py"]
     digest = hashlib.sha256()
     for path in [*files, package / "_numba.py", package / "_parallel.py"]:
@@ -55,7 +55,7 @@ def sources_digest(package: Path) -> str:
 # A cached kernel that was compiled from other sources is not loaded.
 _STAMP = sources_digest(Path(__file__).parent)
 
-# "nnan" and "ninf" stay out: NaN must survive. Division is not a branch.
+# Without "nnan" and "ninf": NaN must propagate. With NumPy's error model division has no branch.
 FAST: dict[str, Any] = {
     "cache": _can_cache(),
     "nogil": True,
@@ -64,12 +64,12 @@ FAST: dict[str, Any] = {
     "fastmath": {"reassoc", "contract", "arcp", "nsz"},
 }
 EXACT: dict[str, Any] = {**FAST, "fastmath": {"contract"}}
-# For a function that kernels call and Python never does: without a wrapper it would crash.
+# For functions called by kernels only: calling one from Python, without a wrapper, would crash.
 INNER: dict[str, Any] = {**FAST, "no_cpython_wrapper": True}
 
 
 def njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
-    """Compile as ``numba.njit`` does, with :func:`sources_digest` as the key of the cache."""
+    """Compile like ``numba.njit``, with :func:`sources_digest` as the key of the cache."""
 
     def compiled(function: Callable[..., Any]) -> Any:
         dispatcher = numba.njit(**options)(function)
@@ -81,7 +81,7 @@ def njit(**options: Any) -> Callable[[Callable[..., Any]], Any]:
 
 
 def cfunc(signature: Any, function: Callable[..., Any]) -> Any:
-    """Compile as ``numba.cfunc`` does, with the same cache."""
+    """Compile like ``numba.cfunc``, with the same cache."""
     callback: Any = CFunc(function, normalize_signature(signature), locals={}, options={})
     if FAST["cache"]:
         callback.enable_caching()
@@ -110,17 +110,17 @@ def _borrowed(typingctx: Any, data: Any) -> Any:
     return data(data), codegen
 
 
-#: ``borrowed(data)`` is the tuple with arrays that are not counted: who calls a kernel keeps them
-#: while it runs. To count is an atomic operation, and a loop that unpacks a tuple makes ten.
+#: ``borrowed(data)`` is the tuple with arrays that are not reference-counted: a kernel's caller
+#: keeps them alive. Counting is an atomic operation, and a loop that unpacks a tuple does ten.
 borrowed: Any = _borrowed
 
 
-# A helper polls its flag about 0.2 ms before it sleeps: waking it takes nearly as long.
-_LOOKS = 200_000
+# A helper polls its flag for about 0.2 ms before it sleeps: waking it takes nearly as long.
+_POLLS = 200_000
 
 
 def _item(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-    """Return the address of an entry of an array, given by the first two arguments."""
+    """Return the address of an array entry; the first two arguments are the array and the index."""
     kind = signature.args[0]
     view = context.make_array(kind)(context, builder, args[0])
     return cgutils.get_item_pointer(
@@ -129,8 +129,8 @@ def _item(context: Any, builder: Any, signature: Any, args: Any) -> Any:
 
 
 @intrinsic
-def _add(typingctx: Any, numbers: Any, place: Any, amount: Any) -> Any:
-    """Add to a number atomically; return its former value."""
+def _atomic_add(typingctx: Any, numbers: Any, place: Any, amount: Any) -> Any:
+    """Add to a number atomically and return its previous value."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         item = _item(context, builder, signature, args)
@@ -140,8 +140,8 @@ def _add(typingctx: Any, numbers: Any, place: Any, amount: Any) -> Any:
 
 
 @intrinsic
-def _look(typingctx: Any, numbers: Any, place: Any) -> Any:
-    """Return a number that other threads change, by an atomic load."""
+def _load(typingctx: Any, numbers: Any, place: Any) -> Any:
+    """Load, atomically, a number that other threads change."""
 
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         item = _item(context, builder, signature, args)
@@ -152,30 +152,30 @@ def _look(typingctx: Any, numbers: Any, place: Any) -> Any:
 
 @njit(**FAST)
 def first_task(queue: Any, wake_flags: Any, helper: int) -> int:
-    """Wake the helpers if this is the leader, which does not hold the GIL here; claim a task."""
+    """Claim the first task; the leader, which has released the GIL, first wakes the helpers."""
     if helper == LEADER:
         for k in range(wake_flags.shape[0]):
-            _add(wake_flags[k], RUNG, 1)  # type: ignore[call-arg]
-    task: int = _add(queue, NEXT, 1)  # type: ignore[call-arg]
+            _atomic_add(wake_flags[k], WAKES, 1)  # type: ignore[call-arg]
+    task: int = _atomic_add(queue, NEXT, 1)  # type: ignore[call-arg]
     return task
 
 
 @njit(**FAST)
 def next_task(queue: Any) -> int:
-    """Count a task as done, and claim the next one."""
-    _add(queue, DONE, 1)  # type: ignore[call-arg]
-    task: int = _add(queue, NEXT, 1)
+    """Count a task as done and claim the next one."""
+    _atomic_add(queue, DONE, 1)  # type: ignore[call-arg]
+    task: int = _atomic_add(queue, NEXT, 1)
     return task
 
 
 @njit(**FAST)
 def finish(queue: Any, tasks: int, wake_flags: Any, helper: int) -> None:
-    """Wait until all tasks are done; a helper polls its flag for a moment instead."""
+    """Wait, as the leader, until all tasks are done; as a helper, poll the wake flag briefly."""
     if helper == LEADER:
-        while _look(queue, DONE) < tasks and _look(queue, FAILED) == 0:  # type: ignore[call-arg]
+        while _load(queue, DONE) < tasks and _load(queue, FAILED) == 0:  # type: ignore[call-arg]
             pass
     else:
         flag = wake_flags[helper]
-        looks = 0
-        while looks < _LOOKS and _look(flag, RUNG) == flag[SEEN]:  # type: ignore[call-arg]
-            looks += 1
+        polls = 0
+        while polls < _POLLS and _load(flag, WAKES) == flag[SEEN]:  # type: ignore[call-arg]
+            polls += 1

@@ -1,15 +1,15 @@
 """Thread limits of BLAS libraries, and the thread pool that runs the tasks of a sum.
 
 Most BLAS libraries have one number of threads for the whole process. The first thread that needs
-a limit of one sets it, and the last one restores it: otherwise the second of two that overlap would
-take the limit of the first for the original number, and restore that.
+a limit of one sets it, and the last one restores the original number: otherwise the second of two
+overlapping contexts would save the limit of the first as the original number and restore that.
 
 The number of threads of the pool is Numba's (``numba.set_num_threads``, ``NUMBA_NUM_THREADS``). It
 is not an OpenMP pool, which waits for all its threads: if one of them wakes up on the core of the
 thread that woke it, or on one where a BLAS library is still spinning, the sum takes longer than on
-one thread. Here no thread waits for one that has not begun, and helpers do not run on the core of
-the calling thread. Any number of threads may call at once: one that finds the helpers busy runs
-its tasks alone.
+one thread. Here no thread waits for one that has not started, and helpers do not run on the core of
+the calling thread. Any number of threads may call concurrently: a caller that finds the helpers
+busy runs its tasks alone.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from typing import Any
 
 import numpy as np
 
-MOST_TASKS = 64  # sums of tasks in one sum
+MOST_TASKS = 64  # largest number of tasks of a sum
 
 # Entries of the task queue, one per cache line since threads write to them concurrently.
 NEXT, DONE, FAILED = 0, 8, 16
-# Entries of a helper's wake flag: how often it was woken, and how often it has seen that.
-RUNG, SEEN = 0, 8
+# Entries of a helper's wake flag: the number of wake-ups, and the last such number it has seen.
+WAKES, SEEN = 0, 8
 LEADER = -1
 
 
@@ -38,20 +38,20 @@ def _pools() -> Any:
     """Return the thread pools of the loaded BLAS libraries."""
     from threadpoolctl import ThreadpoolController
 
-    # Selected, since a limit of some of a controller's pools resets all of them in the end.
+    # A separate controller: limiting some pools of a controller later resets all of them.
     return ThreadpoolController().select(user_api="blas")
 
 
 def blas_threads() -> tuple[int, ...]:
-    """Return the number of threads of each BLAS library, now."""
+    """Return the current number of threads of each BLAS library."""
     return tuple(library.num_threads for library in _pools().lib_controllers)
 
 
 def _take_control() -> None:
-    """Let this thread set the number, whichever of our threads did so last."""
+    """Allow this thread to set the number of threads, whichever thread set it last."""
     import threadpoolctl
 
-    # Since version 3.8 a number set by a second thread is silently ignored.
+    # Since version 3.8 threadpoolctl silently ignores a number set by a second thread.
     clear = getattr(threadpoolctl.OpenBLASController, "clear_controlling_thread", None)
     if clear is not None:
         clear(force=True)
@@ -63,15 +63,15 @@ _inside = 0
 
 
 @contextmanager
-def one_blas_thread(look: bool = False) -> Iterator[int]:
-    """Limit matrix products to one thread; the value is the number of contexts entered."""
-    # Blocks are small, and a pool that competes with another one for the cores is hundreds of
-    # times slower; besides, the result then does not depend on the number of threads.
+def one_blas_thread(rescan: bool = False) -> Iterator[int]:
+    """Limit BLAS to one thread; yield the number of active contexts; ``rescan`` the libraries."""
+    # Blocks are small, and a pool that competes with another for the cores is hundreds of times
+    # slower. Moreover, results then do not depend on the number of threads.
     global _inside
     with _lock:
-        if look:
+        if rescan:
             _pools.cache_clear()
-        if look or not _inside:
+        if rescan or not _inside:
             pools = _pools()
             if any(library.num_threads != 1 for library in pools.lib_controllers):
                 _take_control()
@@ -90,17 +90,17 @@ def one_blas_thread(look: bool = False) -> Iterator[int]:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Limit BLAS, OpenMP and Numba to one thread, concurrently in any number of threads."""
+    """Limit BLAS, OpenMP and Numba to one thread; any number of threads may enter concurrently."""
     import numba
     import scipy.linalg  # noqa: F401  # loads SciPy's BLAS now, so that it is limited too
     from threadpoolctl import ThreadpoolController
 
-    # Numba and OpenMP have a number per calling thread, BLAS libraries one per process.
+    # Numba and OpenMP have one number per calling thread, BLAS libraries one per process.
     before = numba_threads()
     numba.set_num_threads(1)
     try:
         openmp = ThreadpoolController().select(user_api="openmp")
-        with openmp.limit(limits=1), one_blas_thread(look=True):
+        with openmp.limit(limits=1), one_blas_thread(rescan=True):
             yield
     finally:
         numba.set_num_threads(before)
@@ -111,7 +111,7 @@ def one_thread() -> Iterator[None]:
 
 @cache
 def _launch() -> None:
-    """Let Numba make its threads, but not set the number of OpenMP's, which PyTorch would use."""
+    """Let Numba start its threads without changing OpenMP's number, which PyTorch uses too."""
     import numba
     from threadpoolctl import ThreadpoolController
 
@@ -150,7 +150,7 @@ def run_tasks(kernel: Any, arguments: tuple[Any, ...], tasks: int) -> None:
 
 
 class _Helper:
-    """A thread that waits for tasks of a sum."""
+    """Thread that waits for tasks of a sum."""
 
     def __init__(self, number: int) -> None:
         self._number = number
@@ -162,13 +162,13 @@ class _Helper:
         self._thread.start()
 
     def ask(self, *job: Any) -> None:
-        """Wake it, unless it has not returned from an earlier sum."""
+        """Wake the thread, unless it has not yet taken its previous job."""
         if self._job is None:
             self._job = job
             self._go.release()
 
     def stay_on(self, cores: set[int]) -> None:
-        """Restrict it to these cores."""
+        """Restrict the thread to these cores."""
         if cores != self._cores:
             self._cores = cores
             os.sched_setaffinity(self._thread.native_id or 0, cores)
@@ -178,17 +178,17 @@ class _Helper:
             self._go.acquire()
             kernel, arguments, queue, wake_flags = self._job
             flag = wake_flags[self._number]
-            flag[SEEN] = flag[RUNG]
+            flag[SEEN] = flag[WAKES]
             self._job = None
             try:
                 kernel(*arguments, queue, wake_flags, self._number)
             except BaseException:
                 queue[FAILED] = 1
-            del kernel, arguments, queue  # releases the data
+            del kernel, arguments, queue  # drop the references to the data
 
 
 class _ThreadPool:
-    """The helpers of this process, and the lock of the thread that uses them."""
+    """The helpers of this process, and the lock held by the thread that uses them."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -197,7 +197,7 @@ class _ThreadPool:
         self._core = _core_of_this_thread()
 
     def helpers(self, count: int) -> list[_Helper]:
-        """Return up to ``count`` helpers, none on the core that this thread is on."""
+        """Return up to ``count`` helpers, none on the core of the calling thread."""
         others: set[int] | None = None
         if self._core is not None:
             others = os.sched_getaffinity(0) - {self._core()}
@@ -206,7 +206,7 @@ class _ThreadPool:
         try:
             while len(self._helpers) < count:
                 self._helpers.append(_Helper(len(self._helpers)))
-        except RuntimeError:  # the system's limit of threads
+        except RuntimeError:  # the system's limit on threads
             pass
         found = self._helpers[:count]
         if others is not None:
@@ -219,7 +219,7 @@ class _ThreadPool:
 
 
 def _core_of_this_thread() -> Callable[[], int] | None:
-    """Return a function that returns the current core; None if affinity cannot be set."""
+    """Return a function that gets the current core; None if affinity cannot be set."""
     if not hasattr(os, "sched_setaffinity"):
         return None
     try:

@@ -1,7 +1,7 @@
-"""Checks of users' classes: elementwise formulas, and constants that match the formulas.
+"""Checks of user-defined classes: elementwise formulas, and constants that match the formulas.
 
-Array formulas must be functions of each sample's numbers; inherited constants hold only for the
-formulas that are inherited with them.
+An array formula must compute each entry from one sample's numbers only; inherited constants hold
+only for the formulas inherited with them.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from weakref import WeakValueDictionary
 
 import numpy as np
 
-# Sizes of the parts that rows are shuffled into; the last part has what is left.
+# Sizes of the parts into which shuffled rows are divided; the last part has the rest.
 _PARTS = (1, 2, 3, 5, 8, 17, 64, 200)
 _LONG = 1 << 14  # rows of the longest call
 
-_remembering: WeakValueDictionary[int, Any] = WeakValueDictionary()  # refused for what they keep
+_stateful: WeakValueDictionary[int, Any] = WeakValueDictionary()  # rejected as stateful
 _PACKAGE = __name__.partition(".")[0] + "."
 
 
 def check_elementwise(owner: Any, name: str, a: np.ndarray, b: np.ndarray) -> None:
-    """Raise unless a method gives every entry the same bits however the rows are grouped.
+    """Raise unless a method returns the same bits for every entry however the rows are grouped.
 
     It is called with all rows, with parts of them in another order, column by column in two and in
-    one dimension, with all rows many times over, and again. It may raise at some rows, the same
-    each time. It must leave its arguments, and whatever it could remember samples in, as they are:
+    one dimension, with all rows many times over, and again. It may raise at some rows, if it does
+    so every time. It must not change its arguments, nor any state in which it could store samples:
     see :func:`_memory`.
     """
     what, formula = f"{type(owner).__name__}.{name}", getattr(owner, name)
-    code = type(owner) if _is_users(type(owner)) else getattr(owner, "function", owner)
+    code = type(owner) if _is_user_defined(type(owner)) else getattr(owner, "function", owner)
     _tried(formula, a[:2], b[:2])  # the first call may cache constants
     before, given = _memory(owner), (a.tobytes(), b.tobytes())
     whole = _tried(formula, a, b)
@@ -61,9 +61,9 @@ def check_elementwise(owner: Any, name: str, a: np.ndarray, b: np.ndarray) -> No
         )
     if (a.tobytes(), b.tobytes()) != given:
         raise ValueError(f"{what} writes to its arguments, which others read after it")
-    if _remembering.get(id(code)) is code or _memory(owner) != before:
-        with suppress(TypeError):  # what keeps a maximum changes at the first trial only
-            _remembering[id(code)] = code
+    if _stateful.get(id(code)) is code or _memory(owner) != before:
+        with suppress(TypeError):  # a stored maximum, say, changes at the first trial only
+            _stateful[id(code)] = code
         raise ValueError(
             f"{what} changes attributes of its object or class, enclosed or global variables: in a "
             "private run it must not store the samples that it is called with"
@@ -86,14 +86,14 @@ def _tried(formula: Callable[[Any, Any], Any], a: np.ndarray, b: np.ndarray) -> 
 
 
 def _memory(owner: Any) -> dict[Any, Any]:
-    """Return values to compare for changes of what the formulas of an object can remember in.
+    """Return a snapshot of all state in which the formulas of an object could store samples.
 
-    Attributes of the object and of its user's classes; of their methods, and of the functions of
-    the same module that those call, the attributes, defaults, enclosed and global variables.
+    Attributes of the object and of its user-defined classes; attributes, defaults, closures and
+    globals of their methods, and of the functions that these call in the same module.
     """
     found: dict[Any, Any] = {}
     spaces: list[Any] = [getattr(owner, "__dict__", {})]
-    spaces += [vars(kind) for kind in type(owner).__mro__ if _is_users(kind)]
+    spaces += [vars(kind) for kind in type(owner).__mro__ if _is_user_defined(kind)]
     for k, space in enumerate(spaces):
         found |= {(k, name): _value(value) for name, value in space.items()}
     for function in _functions(value for space in spaces for value in space.values()):
@@ -110,7 +110,7 @@ def _memory(owner: Any) -> dict[Any, Any]:
 
 
 def _functions(values: Iterable[Any]) -> Iterator[FunctionType]:
-    """Yield the functions among ``values``, and those of their modules that they name, once."""
+    """Yield, once each, the functions among ``values`` and those they name in their modules."""
     waiting = [getattr(value, "__func__", getattr(value, "fget", value)) for value in values]
     seen: set[int] = set()
     while waiting:
@@ -127,7 +127,7 @@ def _functions(values: Iterable[Any]) -> Iterator[FunctionType]:
 
 
 def _value(value: Any) -> Any:
-    """Return a value's bytes; its identity where it is code or cannot be written."""
+    """Return a value's pickle; its identity if it is code or cannot be pickled."""
     if isinstance(value, CellType):
         try:
             value = value.cell_contents
@@ -141,17 +141,17 @@ def _value(value: Any) -> Any:
         return id(value)
 
 
-def _is_users(kind: type) -> bool:
+def _is_user_defined(kind: type) -> bool:
     return kind is not object and not kind.__module__.startswith(_PACKAGE)
 
 
 def overridden(
     cls: type, names: Iterable[str], stated: str, own: Collection[str] = ()
 ) -> tuple[str, str, str] | None:
-    """Return a user's class, the name that it overrides, and the class whose ``stated`` it keeps.
+    """Return a user's class, the name it overrides, and the class whose ``stated`` it inherits.
 
-    None where ``stated`` is that of the class that overrides one of ``names``, or of one below it.
-    Where it is this package's, an object must not have one of them of its ``own`` either.
+    None if ``stated`` is defined by the class that overrides one of ``names``, or by a subclass.
+    If this package defines it, none of ``names`` may be an ``own`` attribute of the object either.
     """
     order = cls.__mro__
 
@@ -161,17 +161,17 @@ def overridden(
     states = place(stated)
     for name in names:
         answers = place(name)
-        if answers < states and _is_users(order[answers]):
+        if answers < states and _is_user_defined(order[answers]):
             return order[answers].__name__, name, order[states].__name__
-        if name in own and not _is_users(order[states]):
+        if name in own and not _is_user_defined(order[states]):
             return cls.__name__, name, order[states].__name__
     return None
 
 
-def hidden(owner: Any, name: str) -> Any:
-    """Return this package's method of that name where a user's class overrides it, else None."""
+def package_method(owner: Any, name: str) -> Any:
+    """Return this package's method of that name if a user's class overrides it, else None."""
     kinds = [kind for kind in type(owner).__mro__ if name in vars(kind)]
-    ours = next((kind for kind in kinds if not _is_users(kind)), None)
+    ours = next((kind for kind in kinds if not _is_user_defined(kind)), None)
     if ours is None or (ours is kinds[0] and name not in getattr(owner, "__dict__", {})):
         return None
     return vars(ours)[name].__get__(owner)
@@ -180,7 +180,7 @@ def hidden(owner: Any, name: str) -> Any:
 def outdated(
     cls: type, constants: Collection[str], base: type | None = None
 ) -> dict[str, tuple[str, str, str]]:
-    """Return the inherited constants that were stated for formulas that ``cls`` overrides.
+    """Return the inherited constants that refer to formulas overridden by ``cls``.
 
     A constant refers to the formulas of the class that states it. So it is outdated if a class
     earlier in the method resolution order, mixins included, overrides an attribute of that class:
@@ -196,7 +196,7 @@ def outdated(
         known = {name for kind in order[stated:] for name in vars(kind)}
         for kind in order[:stated]:
             for name in vars(kind):
-                special = name.startswith(("__", "_abc_", "_is_"))  # the last two: abc and typing
+                special = name.startswith(("__", "_abc_", "_is_"))  # "_abc_": abc; "_is_": typing
                 if name in known and name not in constants and not special:
                     found.setdefault(constant, (kind.__name__, name, order[stated].__name__))
     return found

@@ -1,4 +1,4 @@
-"""Checks of arguments, so that every message reads alike: name, value, what is allowed."""
+"""Argument checks with uniform messages: name, allowed values, given value."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def check_number(
     high_open: bool = False,
     finite: bool = True,
 ) -> float:
-    """Return ``value``, no text or truth value, as a float inside the interval, or raise."""
+    """Return ``value``, which must not be text or a boolean, as a float in the interval."""
     try:
         if isinstance(value, (str, bytes, bool, np.bool_)) or np.ndim(value) > 0:
             raise TypeError("not a number")
@@ -53,7 +53,7 @@ def check_fraction(name: str, value: Any) -> float:
 
 
 def keep_numbers(owner: Any, *names: str, **interval: Any) -> None:
-    """Check fields of a frozen dataclass by :func:`check_number` and keep them as floats."""
+    """Check fields of a frozen dataclass by :func:`check_number` and store them as floats."""
     for name in names:
         object.__setattr__(owner, name, check_number(name, getattr(owner, name), **interval))
 
@@ -83,9 +83,9 @@ def check_choice(name: str, value: Any, choices: Sequence[Any]) -> Any:
 
 
 def check_reals(name: str, value: Any, data: Any = None) -> np.ndarray:
-    """Return ``value`` as a float64 array (not a copy where it is one), or raise naming it.
+    """Return ``value`` as a float64 array (without a copy if it is one), or raise naming it.
 
-    ``data`` live where it could be instead, for the message.
+    The message names the library of ``data`` as an alternative to NumPy.
     """
     refuse_mask(name, value)
     try:
@@ -103,7 +103,7 @@ def check_reals(name: str, value: Any, data: Any = None) -> np.ndarray:
 
 
 def refuse_mask(name: str, array: Any) -> None:
-    """Raise TypeError for a masked array: NumPy would take what is under the mask for data."""
+    """Raise TypeError for a masked array: NumPy would use the masked entries as data."""
     if isinstance(array, np.ma.MaskedArray):
         raise TypeError(
             f"{name} must not be a masked array, whose mask would be lost: pass "
@@ -112,7 +112,7 @@ def refuse_mask(name: str, array: Any) -> None:
 
 
 def warn_caller(message: str, category: type[Warning] = UserWarning) -> None:
-    """Warn of the line outside this package that led here."""
+    """Warn with the first line of the call stack that is outside this package."""
     level, frame = 1, sys._getframe()
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
         level, frame = level + 1, frame.f_back
@@ -120,7 +120,7 @@ def warn_caller(message: str, category: type[Warning] = UserWarning) -> None:
 
 
 def check_rng(rng: Any) -> np.random.Generator:
-    """Return the generator that NumPy makes of ``rng``, or raise naming it."""
+    """Return ``numpy.random.default_rng(rng)``, or raise naming the argument."""
     if isinstance(rng, (int, np.integer)):
         check_int("rng", rng)
     try:
@@ -132,13 +132,13 @@ def check_rng(rng: Any) -> np.random.Generator:
 
 
 def as_scalar(value: Any) -> Any:
-    """Return an array without axes as a float, any other unchanged."""
+    """Return a 0-dimensional array as a float, any other as an array."""
     return float(value) if np.ndim(value) == 0 else np.asarray(value)
 
 
 def largest(array: np.ndarray) -> float:
-    """Return the largest size of an entry, NaN where one is NaN; makes no array of its own."""
-    if array.size == 1:  # a sparse vector draws its noise one by one
+    """Return the largest absolute entry, NaN if any is NaN, without a temporary array."""
+    if array.size == 1:  # the sparse vector technique draws its noise one by one
         return abs(float(array.item()))
     return max(float(array.max()), -float(array.min()))
 

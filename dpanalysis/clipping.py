@@ -1,4 +1,4 @@
-"""Per-sample weights that bound the norm of every sample's gradient.
+"""Clipping rules: per-sample weights that bound the norm of every sample's gradient.
 
 A rule is a pure function of one sample's gradient norm and loss, so that a record changes a sum of
 weighted gradients by at most the rule's ``clip_norm`` (twice that if it is replaced). The rules
@@ -53,14 +53,14 @@ def check_clipping(clipping: Any) -> None:
 
 
 def check_per_sample(rule: Clipping | None) -> None:
-    """Raise ValueError if a user's rule mixes or stores samples, as the check of losses does."""
+    """Raise ValueError if a user's rule mixes or stores samples; see the check of losses."""
     if rule is None or type(rule) in BUILT_IN or _tried.get(id(rule)) is rule:
         return
     random = np.random.default_rng(0)
     near = rule.clip_norm * np.abs(random.standard_cauchy((500, 3)))
     norms = np.concatenate([near, 10.0 ** random.uniform(-9.0, 9.0, (100, 3))])
     losses = 10.0 ** random.uniform(-9.0, 9.0, norms.shape)
-    # Value clipping without constants needs those of a problem.
+    # Value clipping without its own constants takes them from a problem.
     one: Any = rule.at(1.0, 0.1) if getattr(rule, "beta1", 0.0) is None else rule  # type: ignore[attr-defined]
     check_elementwise(one, "weight", norms, losses)
     with suppress(TypeError):  # a class without weak references is checked again
@@ -68,14 +68,14 @@ def check_per_sample(rule: Clipping | None) -> None:
 
 
 class Clipping(ABC):
-    """A clipping rule: a formula for a sample's weight, limited so that it keeps its bound.
+    """A clipping rule: a formula for a sample's weight, limited so that its bound holds.
 
     To define a rule, extend this class with ``clip_norm`` and :meth:`wanted`; :class:`Custom`
     makes a rule from a function of two numbers. The formula runs as array code, even if the class
     extends a built-in rule; :func:`~dpanalysis.clipping.compiled` makes it as fast as the
     built-in ones. The sums limit every weight to ``clip_norm / norm`` and to ``largest_weight``,
-    the bounds used for calibration, whatever the methods return. Both must not change during a
-    run. That a weight depends on one sample only is tested before a private run
+    the bounds used for calibration, whatever the methods return. Neither may change during a
+    run. A test before a private run checks that a weight depends on one sample only
     (:func:`check_per_sample`).
 
     Attributes
@@ -104,7 +104,7 @@ class Clipping(ABC):
     needs_losses: ClassVar[bool] = False
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Reset the largest weight of an overridden formula to inf: ``clip_norm`` is the bound."""
+        """Reset the largest weight of an overridden formula to inf; ``clip_norm`` still bounds."""
         super().__init_subclass__(**options)
         for name in outdated(cls, ("largest_weight",), Clipping):
             setattr(cls, name, math.inf)
@@ -118,15 +118,15 @@ class Clipping(ABC):
     def wanted(self, norms: Any, losses: Any) -> Any:
         """Return the weights by the rule's formula, before they are limited.
 
-        ``norms`` are float64, >= 0; ``losses`` are given if ``needs_losses``. Each weight is a
-        function of that sample's numbers only.
+        ``norms`` are float64, >= 0; ``losses`` are passed if ``needs_losses``. Each weight must be
+        a function of that sample's numbers only.
         """
 
     def check(self, loss: Any, radius: float) -> None:  # noqa: B027
         """Raise ValueError unless the bound holds for every record; by default it does.
 
-        ``loss`` is one of :mod:`dpanalysis.losses`, and ``radius`` the public bound on the rows' L2
-        norm; inf if there is none.
+        ``loss`` is one of :mod:`dpanalysis.losses`, and ``radius`` is the public bound on the rows'
+        L2 norm, or inf.
         """
 
     def weight(self, norms: Any, losses: Any = None) -> Any:
@@ -155,7 +155,7 @@ class Clipping(ABC):
             over = weights * norms > self.clip_norm
             cut = _BELOW_ONE * self.clip_norm / xp.where(over, norms, xp.ones_like(norms))
             weights = xp.where(over, cut, weights)
-            # Still over if the quotient is subnormal: such a sample counts as zero.
+            # If the product is still too large, the quotient is subnormal: count the sample as 0.
             weights = xp.where(weights * norms > self.clip_norm, xp.zeros_like(norms), weights)
         return xp.where(xp.isnan(norms), norms, weights)
 
@@ -192,7 +192,7 @@ class Flat(Clipping):
 
 @dataclass(frozen=True)
 class _Smooth(Clipping):
-    """A rule with a parameter r whose weight is smooth in the norm."""
+    """Base class of rules with a parameter r whose weight is smooth in the norm."""
 
     r: float
     clip_norm: float = 1.0
@@ -243,10 +243,10 @@ class Automatic(_Smooth):
 class PerSampleAdaptive(_Smooth):
     r"""Per-sample adaptive clipping (PSAC): :math:`C/(\|g\|_2 + r/(\|g\|_2 + r))`.
 
-    Nearly normalizes large gradients as :class:`Automatic` does, with the same parameters (r <= 1
-    in the paper), but the weight of vanishing ones is near C. The weight is not monotone: for r <=
-    1 it peaks at :math:`\|g\| = \sqrt r - r` with :math:`C/(2\sqrt r - r)`; for r > 1 it decreases
-    from C at zero. The weighted norm is below C and increases with :math:`\|g\|`.
+    Nearly normalizes large gradients, as :class:`Automatic` does with the same parameters (r <= 1
+    in the paper), but gives vanishing gradients a weight near C. The weight is not monotone: for
+    r <= 1 its maximum is :math:`C/(2\sqrt r - r)`, at :math:`\|g\| = \sqrt r - r`; for r > 1 it
+    decreases from C at zero. The weighted norm is below C and increases with :math:`\|g\|`.
 
     References
     ----------
@@ -261,7 +261,7 @@ class PerSampleAdaptive(_Smooth):
 
     @property
     def largest_weight(self) -> float:
-        """The weight at the peak."""
+        """The maximum of the weight."""
         return self.clip_norm / (2.0 * math.sqrt(self.r) - self.r if self.r < 1.0 else 1.0)
 
     def wanted(self, norms: Any, losses: Any) -> Any:
@@ -281,8 +281,8 @@ class Value(Clipping):
 
     .. math:: \min\bigl(1,\; C/\sqrt{\beta_1 (f_i - \underline f) + \beta_2}\bigr)
 
-    bound the gradients by C without computing their norms. The loss is that of the sample: with
-    the mean loss, as the paper prints it, the bound is false. The condition must hold for every
+    bound the gradients by C without computing their norms. They use the sample's own loss: with
+    the mean loss, as printed in the paper, the bound is false. The condition must hold for every
     record that may occur, so a problem raises unless its loss and its public row bound imply it
     (see :meth:`check`). If the norms are known, the weight is also limited to C/norm.
 
@@ -297,7 +297,7 @@ class Value(Clipping):
     beta2 : float
         Constant of the weak growth condition; beta1 and beta2 are >= 0 and not both 0.
     lower_bound : float
-        Lower bound of every sample's loss. Without ``beta1``, ``beta2`` and this must be 0.
+        Lower bound of every sample's loss. Without ``beta1``, it and ``beta2`` must be 0.
 
     References
     ----------
@@ -332,10 +332,10 @@ class Value(Clipping):
             raise ValueError("beta1 and beta2 must not both be 0: no gradient would be clipped")
 
     def at(self, beta1: float, beta2: float = 0.0) -> Value:
-        """Return the rule with these constants, those of a problem at one iterate.
+        """Return the rule with the constants of a problem at one iterate.
 
-        An infinite beta1 becomes the largest number; if both are 0 (then every gradient is 0),
-        beta1 becomes the smallest.
+        An infinite beta1 becomes the largest float; if both are 0 (then every gradient is 0),
+        beta1 becomes the smallest normal one.
         """
         beta1 = beta1 if beta1 <= _LARGEST else _LARGEST
         return replace(self, beta1=max(beta1, 0.0 if beta2 else _SMALLEST), beta2=beta2)
@@ -386,7 +386,7 @@ class Value(Clipping):
                 "by a rule that needs none, such as Flat(clip_norm)"
             )
         if self.beta1 is None:
-            loss.weak_growth(radius)  # raises if the loss has no such constants
+            loss.weak_growth(radius)  # raises if the loss has no constants of weak growth
             return
         # beta1 (f - lower_bound) + beta2 = beta1 f + rest, and the losses' infimum is 0.
         rest = self.beta2 - self.beta1 * self.lower_bound
@@ -410,8 +410,8 @@ _ROUNDING = 1e-9  # tolerance of the check of a custom rule's bound
 class Custom(Clipping):
     """A user-defined rule: any function of one sample's gradient norm and loss.
 
-    Its bound is checked here on a wide grid of norms and losses, but the guarantee does not depend
-    on that: every weight is limited to ``clip_norm / norm``, and a negative, infinite or NaN
+    The constructor checks the bound on a wide grid of norms and losses, but the guarantee does not
+    depend on that: every weight is limited to ``clip_norm / norm``, and a negative, infinite or NaN
     weight, or an exception, counts as 0 (an error caused by one record would reveal it). The
     function is called for one sample at a time, so that its weight cannot depend on the others;
     that takes about a microsecond per sample, which :func:`~dpanalysis.clipping.compiled` avoids.
@@ -488,13 +488,13 @@ class Custom(Clipping):
 
     @property
     def largest_weight(self) -> float:
-        """Infinite, since it is not known."""
+        """Infinite, since no bound is known."""
         return math.inf
 
     def wanted(self, norms: Any, losses: Any) -> Any:
         """Return the function's weights, one sample at a time."""
         xp = array_namespace(norms)
-        # As one array, so that the host waits for the device once.
+        # Transferred as one array, so that the host waits for the device once.
         both = to_host(xp.reshape(xp.stack([norms, losses]), (2, -1)))
         weights = np.array([self._weight(*pair) for pair in zip(*both)], dtype=np.float64)
         return xp.reshape(xp.asarray(weights, device=norms.device), norms.shape)
@@ -502,5 +502,5 @@ class Custom(Clipping):
 
 BUILT_IN = (Flat, Automatic, PerSampleAdaptive, Value)
 
-# Lazily: kernels import this module.
+# Imported lazily, since kernels import this module.
 __getattr__, __dir__ = on_first_use(__name__, {".kernels.kernel_table:compile_rule": "compiled"})

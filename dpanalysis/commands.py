@@ -24,31 +24,31 @@ import numpy as np
 
 from .datasets.tables import delimiter_hint, different_names
 
-_ROWS = 10_000  # of a chunk
+_ROWS = 10_000  # per chunk
 
 
 @dataclass(frozen=True)
 class RowChunk:
-    """A chunk of rows: cells by column, and the line of the file on which each row ends."""
+    """Chunk of rows: cells by column, and the line of the file on which each row ends."""
 
     cells: dict[str, list[str]]
     lines: list[int]
 
     @property
     def columns(self) -> list[str]:
-        """Names of the columns, as a DataFrame has them."""
+        """Names of the columns, as in a DataFrame."""
         return list(self.cells)
 
     def __getitem__(self, name: str) -> list[str]:
         return self.cells[name]
 
     def only(self, names: Sequence[str]) -> RowChunk:
-        """Return some of the columns."""
+        """Return the chunk restricted to some columns."""
         return RowChunk({name: self.cells[name] for name in names}, self.lines)
 
 
 class CsvFile:
-    """A CSV file with a header, plain or ``.gz``: UTF-8, with or without a byte order mark."""
+    """CSV file with a header, plain or ``.gz``: UTF-8, with or without a byte order mark."""
 
     def __init__(self, path: str | os.PathLike[str], delimiter: str = ",") -> None:
         self.path, self._delimiter = path, delimiter
@@ -85,9 +85,20 @@ class CsvFile:
                 raise ValueError(f"{self.path}: not a whole gzip file ({error})") from None
             except UnicodeDecodeError as error:
                 raise ValueError(
-                    f"{self.path}, after line {reader.line_num}: not UTF-8 ({error.reason}); save "
+                    f"{self.path}, line {self._line_of(error)}: not UTF-8 ({error.reason}); save "
                     "the file as UTF-8"
                 ) from None
+
+    def _line_of(self, error: UnicodeDecodeError) -> int:
+        """Return the first line that has the bytes of an error: text is decoded ahead of rows."""
+        opener: Any = gzip.open if str(self.path).endswith(".gz") else open
+        with opener(self.path, "rb") as file:
+            for number, line in enumerate(file, 1):
+                try:
+                    line.decode("utf-8")
+                except UnicodeDecodeError:
+                    return number
+        raise error
 
     def require(self, names: Sequence[str]) -> None:
         """Raise ValueError unless there are columns of these names."""
@@ -100,7 +111,7 @@ class CsvFile:
                 )
 
     def _records(self, file: Any) -> Iterator[tuple[int, list[str]]]:
-        """Yield the rows below the header, which have as many fields."""
+        """Yield the rows below the header, which must have as many fields as it."""
         for line, row in islice(self._rows(file), 1, None):
             if len(row) != len(self.names):
                 raise ValueError(
@@ -211,7 +222,7 @@ def _add_fit(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--force", action="store_true", help="replace an older model")
 
 
-def _say(message: Warning | str, *_: Any, **__: Any) -> None:
+def _print_warning(message: Warning | str, *_: Any, **__: Any) -> None:
     print(f"warning: {message}", file=sys.stderr)
 
 
@@ -222,12 +233,12 @@ def _seed(text: str) -> int:
 
 
 def run(arguments: argparse.Namespace, fail: Callable[[str], Any]) -> int:
-    """Run a command; ``fail`` ends with a message about the arguments or the data."""
+    """Run a command; ``fail`` exits with a message about the arguments or the data."""
     try:
         with warnings.catch_warnings():
-            warnings.showwarning = _say  # a place in this package's code would tell nobody anything
+            warnings.showwarning = _print_warning
             return _COMMANDS[arguments.command](arguments)
-    except BrokenPipeError:  # the reader of the output has ended
+    except BrokenPipeError:  # the reader of the output has exited
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except OSError as error:
@@ -242,11 +253,11 @@ def run(arguments: argparse.Namespace, fail: Callable[[str], Any]) -> int:
 def _fit(arguments: argparse.Namespace) -> int:
     from .linear_model import save
     from .linear_model.classifiers import fit_blocks
-    from .linear_model.saving import whole_file
+    from .linear_model.saving import atomic_file
     from .preprocessing.encoder import PublicEncoder, read_domain
 
     outputs = {"--out": arguments.out, "--card": arguments.card}
-    _check_apart({"CSV": arguments.file, "--domain": arguments.domain}, outputs)
+    _check_distinct_files({"CSV": arguments.file, "--domain": arguments.domain}, outputs)
     for path in outputs.values():
         _check_output(path, arguments.force)
     domain, classes = read_domain(arguments.domain)
@@ -258,22 +269,22 @@ def _fit(arguments: argparse.Namespace) -> int:
     file = CsvFile(arguments.file, arguments.delimiter)
     file.require([*domain, arguments.label])
     model = _new_model(arguments, classes)
-    model._budget(1)  # raises for a wrong number before the file is read
+    model._budget(1)  # raises for an invalid budget before the file is read
     encoder = PublicEncoder.from_dict({"domain": domain, "columns": list(domain)})
     with _Lines(file) as lines:
-        fit_blocks(model, encoder, lines.labeled(list(domain), arguments.label, _reads(model)))
+        fit_blocks(model, encoder, lines.labeled(list(domain), arguments.label, _reader(model)))
     from sklearn.pipeline import Pipeline
 
     save(Pipeline([("encoder", encoder), ("model", model)]), arguments.out)
     if arguments.card:
-        with whole_file(arguments.card) as page:
+        with atomic_file(arguments.card) as page:
             page.write(model.privacy_.to_html())
     print(model.privacy_)
     return 0
 
 
 def _new_model(arguments: argparse.Namespace, classes: list[str]) -> Any:
-    """Return the estimator that the arguments ask for, or raise naming one."""
+    """Return the estimator described by the arguments; errors name the argument."""
     from .linear_model import LinearSVC, LogisticRegression, Ridge
 
     of_numbers = arguments.kind == "ridge"
@@ -297,8 +308,8 @@ def _new_model(arguments: argparse.Namespace, classes: list[str]) -> Any:
     )
 
 
-def _reads(model: Any) -> Callable[[str], Any]:
-    """Return what makes a label of a cell, or raises ValueError saying what a model expects."""
+def _reader(model: Any) -> Callable[[str], Any]:
+    """Return a parser of label cells, whose ValueError says what the model expects."""
     from .preprocessing.encoder import few
 
     if hasattr(model, "target_bounds"):
@@ -309,7 +320,7 @@ def _reads(model: Any) -> Callable[[str], Any]:
     def word(cell: str) -> str:
         if not cell or (words is not None and cell not in words):
             raise ValueError(f"one of {few(words)}" if words else "a label")
-        if words is None and _is_fraction(cell):  # each number would be a class, and published
+        if words is None and _is_fraction(cell):  # else each number became a published class
             raise ValueError("a class: declare classes, or let --kind ridge predict numbers")
         return cell
 
@@ -335,10 +346,10 @@ def _is_fraction(cell: str) -> bool:
 
 def _predict(arguments: argparse.Namespace) -> int:
     inputs = {"CSV": arguments.file, "--model": arguments.model}
-    _check_apart(inputs, {"--out": arguments.out})
+    _check_distinct_files(inputs, {"--out": arguments.out})
     _check_output(arguments.out, force=True)
     encoder, model, file = _opened(arguments)
-    from .linear_model.saving import whole_file
+    from .linear_model.saving import atomic_file
 
     many, threshold = hasattr(model, "predict_proba"), arguments.threshold
     if threshold is not None and not (many and len(model.classes_) == 2):
@@ -348,7 +359,7 @@ def _predict(arguments: argparse.Namespace) -> int:
     copied = [] if arguments.id is None else [arguments.id]
     file.require(copied)
     with ExitStack() as stack:
-        out: Any = stack.enter_context(whole_file(arguments.out)) if arguments.out else sys.stdout
+        out: Any = stack.enter_context(atomic_file(arguments.out)) if arguments.out else sys.stdout
         writer = csv.writer(out, lineterminator="\n")
         probabilities = [f"p({c})" for c in model.classes_] if many else []
         writer.writerow([*copied, "prediction", *probabilities])
@@ -370,7 +381,7 @@ def _evaluate(arguments: argparse.Namespace) -> int:
     file.require([arguments.label])
     of_numbers = hasattr(model, "target_bounds")
     labels, guesses, scores = [], [], []
-    columns, read = list(encoder.feature_names_in_), _reads(model)
+    columns, read = list(encoder.feature_names_in_), _reader(model)
     with _Lines(file) as lines:
         for table, part in lines.labeled(columns, arguments.label, read):
             rows = encoder.transform(table)
@@ -399,7 +410,7 @@ def _evaluate(arguments: argparse.Namespace) -> int:
 
 
 def _domain(arguments: argparse.Namespace) -> int:
-    from .linear_model.saving import whole_file
+    from .linear_model.saving import atomic_file
     from .preprocessing.encoder import template
 
     file = CsvFile(arguments.file, arguments.delimiter)
@@ -410,7 +421,8 @@ def _domain(arguments: argparse.Namespace) -> int:
     elif arguments.out.exists():
         raise ValueError(f"{arguments.out} is there already: it may be filled in")
     else:
-        with whole_file(arguments.out) as out:
+        _check_output(arguments.out, force=False)
+        with atomic_file(arguments.out) as out:
             out.write(text)
     return 0
 
@@ -430,8 +442,8 @@ def _delimiter(text: str) -> str:
     return text
 
 
-def _check_apart(inputs: Mapping[str, Path], outputs: Mapping[str, Path | None]) -> None:
-    """Raise where something that is written would replace something that is read, or another."""
+def _check_distinct_files(inputs: Mapping[str, Path], outputs: Mapping[str, Path | None]) -> None:
+    """Raise if an output would overwrite an input or another output."""
     taken = {path.resolve(): name for name, path in inputs.items()}
     for name, path in outputs.items():
         if path is not None:
@@ -441,7 +453,9 @@ def _check_apart(inputs: Mapping[str, Path], outputs: Mapping[str, Path | None])
 
 
 def _check_output(path: Path | None, force: bool) -> None:
-    """Raise where a result could not be written, before anything is spent."""
+    """Raise if a result could not be written, before any budget is spent."""
+    from .linear_model.saving import check_writable
+
     if path is None:
         return
     if not path.resolve().parent.is_dir():
@@ -450,10 +464,11 @@ def _check_output(path: Path | None, force: bool) -> None:
         raise ValueError(f"{path} is a folder")
     if path.exists() and not force:
         raise ValueError(f"{path} is there already: --force replaces it")
+    check_writable(path)
 
 
 def _opened(arguments: argparse.Namespace) -> tuple[Any, Any, CsvFile]:
-    """Return encoder, model and file, whose header has the columns of the encoder."""
+    """Return encoder, model and file; raise unless the header has the encoder's columns."""
     from .linear_model import load
 
     loaded = load(arguments.model)
@@ -466,7 +481,7 @@ def _opened(arguments: argparse.Namespace) -> tuple[Any, Any, CsvFile]:
 
 
 class _Lines:
-    """The chunks of a file; an error that names a row of a chunk becomes one that names a line."""
+    """Chunks of a file; turns errors that name a row of a chunk into ones that name a line."""
 
     def __init__(self, file: CsvFile) -> None:
         self._file, self._chunk = file, RowChunk({}, [])
@@ -479,7 +494,7 @@ class _Lines:
     def labeled(
         self, names: list[str], label: str, read: Callable[[str], Any]
     ) -> Iterator[tuple[RowChunk, np.ndarray]]:
-        """Yield the columns of a model, and the labels."""
+        """Yield chunks of the columns ``names``, with their labels."""
         for chunk in self:
             labels = []
             for line, cell in zip(chunk.lines, map(str.strip, chunk[label])):

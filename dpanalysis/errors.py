@@ -1,4 +1,4 @@
-"""Exceptions of this package; a wrong argument raises a built-in one."""
+"""Exceptions of this package; invalid arguments raise built-in exceptions."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ __all__ = ["CertificateNotFound", "IncompatibleAccounting", "PrivacyBudgetExceed
 class PrivacyBudgetExceeded(RuntimeError):
     """The privacy filter refused a release.
 
-    Nothing was released by the refused query; what was released before it stays
-    covered by the budget.
+    The refused query released nothing; earlier releases remain covered by the budget.
 
     Attributes
     ----------
     partial : object or None
-        The :class:`dpanalysis.Result` up to the refusal, where a run raised.
+        The :class:`dpanalysis.Result` up to the refusal, if a run raised.
 
     Examples
     --------
@@ -49,7 +48,7 @@ class CertificateNotFound(RuntimeError):
 
 
 class IncompatibleAccounting(ValueError):
-    """Sampling scheme, neighbouring relation and accountant do not belong together.
+    """Sampling scheme, neighbouring relation and accountant are incompatible.
 
     Examples
     --------

@@ -58,14 +58,14 @@ class Loss(ABC):
     loops and branches, in NumPy or, to run on devices too, in the namespace that
     ``array_api_compat.array_namespace(z)`` returns. :func:`~dpanalysis.losses.compiled` makes
     them as fast as the built-in ones. A formula is a pure function of its two numbers and of the
-    object's numbers, which must not change once a problem was built with it.
+    object's numbers, which must not change after a problem is built with it.
 
-    Everything here is public: nothing may be computed from the data.
+    All constants are public: none may be computed from the data.
 
     Attributes
     ----------
     classification : bool
-        Whether labels must be -1 and +1; False by default: any real numbers.
+        Whether labels must be -1 and +1; by default False: labels are any real numbers.
     convex : bool
         Whether the loss is convex in ``z`` for every label; False by default.
     lipschitz : float
@@ -89,10 +89,10 @@ class Loss(ABC):
     -----
     A sample at which a formula raises or is not finite adds exactly zero to every sum.
     ``smoothness``, ``hessian_lipschitz`` and ``convex`` cannot be checked while sums are computed
-    (:func:`~dpanalysis.losses.check_loss` tries the first and the last on a grid), and some
-    methods' guarantees depend on them: prove them. That a formula depends on one sample
-    only is tested before a private run, on random numbers
-    (:func:`~dpanalysis.losses.check_per_sample`); compiled formulas are given one sample only.
+    (:func:`~dpanalysis.losses.check_loss` checks the first and the last on a grid), and the
+    guarantees of some methods depend on them: prove them. A test on random numbers before a
+    private run checks that a formula depends on one sample only
+    (:func:`~dpanalysis.losses.check_per_sample`); compiled formulas receive one sample only.
 
     Constants do not hold for overridden formulas: a class that extends a built-in loss and
     overrides ``derivative``, for example, has the defaults above for all constants that it does
@@ -128,7 +128,7 @@ class Loss(ABC):
     lowest: float = -math.inf
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Reset the constants of overridden formulas to their defaults."""
+        """Reset the constants of formulas that the class overrides to their defaults."""
         super().__init_subclass__(**options)
         for name in outdated(cls, _CONSTANTS, Loss):
             setattr(cls, name, vars(Loss)[name])
@@ -144,7 +144,7 @@ class Loss(ABC):
     def second_derivative(self, z: Any, y: Any) -> Any:
         """Return the second derivative in ``z``, the shape of ``z`` broadcast with ``y``.
 
-        NotImplementedError if the class has none; Hessians and the exact minimizer need it.
+        Raise NotImplementedError if the class has none; Hessians and the exact minimizer need it.
         """
         raise NotImplementedError(
             f"{type(self).__name__} has no second_derivative, which Hessians and the exact "
@@ -158,7 +158,7 @@ class Loss(ABC):
         The default follows from the other constants. A derivative of size up to G gives
         :math:`(0, G^2)`. An M-smooth function that is bounded below has
         :math:`l'^2 \le 2M(l - \inf l)`: a step of :math:`l'/M` decreases it by at least
-        :math:`l'^2/(2M)`. ValueError if neither constant is finite.
+        :math:`l'^2/(2M)`. Raises ValueError if neither constant is finite.
         """
         if math.isfinite(self.lipschitz):
             return 0.0, self.lipschitz**2
@@ -190,7 +190,7 @@ class Loss(ABC):
         Returns
         -------
         beta1, beta2 : float
-            beta2 is inf if there is none.
+            beta2 is inf if no finite constant exists.
 
         References
         ----------
@@ -286,7 +286,7 @@ def check_loss(loss: Any) -> None:
 
 
 def _check_curvature(loss: Loss, z: np.ndarray, y: np.ndarray, slopes: np.ndarray) -> None:
-    """Raise ValueError where derivatives on a grid contradict ``smoothness`` or ``convex``."""
+    """Raise ValueError if derivatives on a grid contradict ``smoothness`` or ``convex``."""
     order = np.lexsort((z, y))
     z, y, slopes = z[order], y[order], slopes[order]
     with np.errstate(invalid="ignore"):
@@ -303,7 +303,7 @@ def _check_curvature(loss: Loss, z: np.ndarray, y: np.ndarray, slopes: np.ndarra
 
 
 def constants_of(loss: Loss) -> tuple[float, ...]:
-    """Return the constants that bounds on sums over samples are computed from."""
+    """Return the constants that determine the bounds on sums over samples."""
     return (
         loss.convex,
         loss.lipschitz,
@@ -316,9 +316,9 @@ def constants_of(loss: Loss) -> tuple[float, ...]:
 
 def check_per_sample(loss: Loss) -> None:
     """Raise ValueError if a formula of a user's loss mixes samples or stores them."""
-    # A private sum is charged for one record's term: no centered or normalized predictions, no
-    # median, no running average. Formulas are evaluated on random numbers in several groupings,
-    # which must agree to the last bit; one sample at a time would take about 500 times as long.
+    # A private sum is charged for the term of one record: no centered or normalized predictions,
+    # no median, no running average. Formulas are evaluated on random numbers in several groupings,
+    # which must agree to the last bit; single samples would take about 500 times as long.
     if type(loss) in _BUILT_IN:
         return
     z, y = grid(loss)
@@ -354,7 +354,7 @@ _LOGISTIC_WEAK_GROWTH = 0.407264377589073750
 
 
 class _Plain(Loss):
-    """Equality and printing for losses without parameters."""
+    """Loss without parameters: equality, hash and repr by class."""
 
     __slots__ = ()
 
@@ -473,13 +473,13 @@ class SquaredError(_Plain):
 
 @dataclass(frozen=True, slots=True)
 class Huber(Loss):
-    r"""Squared error up to a residual of size h, and its tangent beyond, with real targets.
+    r"""Huber loss: quadratic for residuals up to size h, linear beyond, with real targets.
 
     .. math:: \ell = \tfrac12 (z - y)^2 \;(|z - y| \le h), \quad
               h |z - y| - \tfrac12 h^2 \;(|z - y| > h).
 
-    Its derivative is the residual clipped at h, whatever the target: a private run needs no
-    other clipping. It is 1-Lipschitz; the second derivative jumps (1 at a jump), so
+    Its derivative is the residual clipped at h, whatever the target, so a private run needs no
+    clipping rule. It is 1-Lipschitz; the second derivative jumps (1 at a jump), so
     ``hessian_lipschitz`` is inf. Weak growth (Fang et al. 2023, Definition 3.1) holds with
     :math:`\beta_1 = 2\|x\|^2` and :math:`\beta_2 = 0`, as for the squared error.
 
@@ -521,7 +521,7 @@ class Huber(Loss):
         return self.width
 
     def _remainder(self, beta1: float) -> float:
-        return self.width**2 * (1.0 - 0.5 * beta1)  # where the parabola ends
+        return self.width**2 * (1.0 - 0.5 * beta1)  # attained at the end of the parabola
 
     def value(self, z: Any, y: Any) -> Any:
         """Return the loss, the shape of ``z`` broadcast with ``y``."""
@@ -661,7 +661,7 @@ class HuberizedHinge(Loss):
         return 1.0 / self.width, 0.0
 
     def _remainder(self, beta1: float) -> float:
-        return 1.0 - beta1 * self.width  # where the parabola ends: l = width, l' = 1
+        return 1.0 - beta1 * self.width  # at the end of the parabola: l = width, l' = 1
 
     def _slope(self, gap: Any) -> Any:
         """Absolute derivative, in [0, 1], given 1 - margin."""
@@ -693,5 +693,5 @@ class HuberizedHinge(Loss):
 
 _BUILT_IN = (Hinge, Huber, HuberizedHinge, Logistic, SquaredError)
 
-# Lazily: kernels import this module.
+# Imported lazily, since kernels import this module.
 __getattr__, __dir__ = on_first_use(__name__, {".kernels.kernel_table:compile_loss": "compiled"})

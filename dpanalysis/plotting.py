@@ -1,6 +1,6 @@
 """Matplotlib figures of runs, with a fixed line style for each algorithm.
 
-Figures are made without ``pyplot``, hence without global state or windows.
+Figures are created without ``pyplot``, hence without global state or windows.
 
 Examples
 --------
@@ -59,7 +59,7 @@ PALETTE = {
 }
 
 # Variants of a method share the color and differ in dashes.
-_LOOKS: dict[str, tuple[str, str]] = {
+_LINE_STYLES: dict[str, tuple[str, str]] = {
     "GD": ("black", "-"),
     "HB": ("green", "-"),
     "NAG": ("blue", "-"),
@@ -88,7 +88,7 @@ def style() -> Iterator[None]:
 
 
 def _matplotlib() -> Any:
-    """Return Matplotlib, or raise with what to install."""
+    """Return Matplotlib, or raise ImportError with the command that installs it."""
     try:
         import matplotlib.figure
         import matplotlib.style
@@ -99,19 +99,19 @@ def _matplotlib() -> Any:
 
 @contextmanager
 def drawing(ax: Axes | None = None, *, height: float = 2.3) -> Iterator[Axes]:
-    """Yield ``ax``, or the axes of a new figure, a column wide and in the package's style.
+    """Yield ``ax``, or the axes of a new figure of column width in the package's style.
 
     Parameters
     ----------
     ax : Axes, optional
-        Is yielded as it is, and keeps the style of its figure.
+        Yielded unchanged, in the style of its figure.
     height : float
-        Of the new figure, in inches.
+        Height of the new figure, in inches.
 
     Raises
     ------
     TypeError
-        If ``ax`` is no Axes.
+        If ``ax`` is not an Axes.
 
     Examples
     --------
@@ -127,7 +127,7 @@ def drawing(ax: Axes | None = None, *, height: float = 2.3) -> Iterator[Axes]:
         return
     with style():
         figure, axes = panels(1, 1, height=height)
-        # The style ends here, and the user saves the figure later.
+        # The user saves the figure later, outside the style context.
         figure.set_dpi(_matplotlib().rcParams["savefig.dpi"])
         yield axes[0, 0]
 
@@ -150,7 +150,7 @@ def line_style(name: str, position: int = 0) -> dict[str, Any]:
     >>> line_style("mine", position=1)
     {'color': '#D55E00', 'linestyle': '-'}
     """
-    known = _LOOKS.get(name.removeprefix("DP-"))
+    known = _LINE_STYLES.get(name.removeprefix("DP-"))
     if known is not None:
         return {"color": PALETTE[known[0]], "linestyle": known[1]}
     colors = list(PALETTE.values())
@@ -167,12 +167,12 @@ def panels(
     sharex: bool | Literal["row", "col"] = False,
     sharey: bool | Literal["row", "col"] = False,
 ) -> tuple[Figure, np.ndarray]:
-    """Return a figure with a grid of axes (rows, columns); several are lettered (a), (b), ...
+    """Return a figure with a grid of axes (rows, columns), lettered (a), (b), ... if several.
 
     Parameters
     ----------
     rows, columns : int
-        Grid, each at least 1.
+        Size of the grid, each at least 1.
     width, height : float
         Size of one panel in inches: ``width=PAGE / columns`` fills a page.
     sharex, sharey : bool or {"row", "col"}
@@ -192,7 +192,7 @@ def panels(
     axes: np.ndarray = figure.subplots(rows, columns, squeeze=False, sharex=sharex, sharey=sharey)
     if axes.size > 1:
         for place, ax in enumerate(axes.flat):
-            # Left of the axes, where it cannot overlap a title.
+            # Left of the axes, so that the letter cannot overlap a title.
             at = {"loc": "left", "x": -0.42 / width, "fontweight": "bold"}
             ax.set_title(f"({chr(ord('a') + place % 26)})", **at)
     return figure, axes
@@ -215,12 +215,12 @@ def curve(
     ax : Axes
     x : (T,) array_like
     values : (T,) or (T, R) array_like
-        One column per replicate. The MEAN is drawn (on a logarithmic axis too: the mean of
-        the values, not of their logarithms).
+        One column per replicate. The MEAN of the values is drawn (on a logarithmic axis too, not
+        the mean of their logarithms).
     label : str
-        Name of the algorithm, which determines the style, see :func:`line_style`.
+        Name of the algorithm, which determines the style; see :func:`line_style`.
     band : {"quantiles", "range", "none"}
-        10% to 90% of the replicates, all of them, or no band.
+        The 10% to 90% quantiles of the replicates, their range, or no band.
     position : int
         See :func:`line_style`.
     **kwargs
@@ -257,14 +257,14 @@ def curve(
 
 
 def reference(ax: Axes, x: ArrayLike, y: ArrayLike, *, label: str, **kwargs: Any) -> None:
-    """Draw a published curve: thin and gray, below all others.
+    """Draw a published curve, thin and gray, behind all others.
 
     Parameters
     ----------
     ax : Axes
     x, y : (N,) array_like
     label : str
-        The same text for all curves of one source gives one entry in the legend.
+        Use the same text for all curves of one source to get one legend entry.
     **kwargs
         Passed to ``Axes.plot``.
 
@@ -286,7 +286,7 @@ def reference(ax: Axes, x: ArrayLike, y: ArrayLike, *, label: str, **kwargs: Any
 
 
 def shared_legend(figure: Figure, axes: np.ndarray, *, columns: int = 6) -> None:
-    """Add one legend below the figure, with each label of the panels once.
+    """Add one legend below the figure, with each label once.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Public penalties of the parameters, which do not depend on data and have no sensitivity.
+"""Regularizers: public penalties of the parameters, which do not depend on the data.
 
 A regularizer takes ``w`` of shape ``(d,)`` or ``(R, d)`` in any array namespace. A number outside
 the range that a docstring states raises ValueError.
@@ -23,8 +23,8 @@ PENALTY_CONSTANTS = ("mu", "L", "hessian_lipschitz")
 class Regularizer(Protocol):
     """Interface of a penalty: its value, derivatives and curvature bounds.
 
-    Privacy can depend on ``mu``, which must hold in every direction: a penalty without the
-    intercept has a ``mu`` of 0. A class that extends one of these and overrides a formula must
+    Privacy can depend on ``mu``, which must hold in every direction: a penalty that excludes the
+    intercept has ``mu = 0``. A class that extends a built-in penalty and overrides a formula must
     state all three constants, or a problem raises.
     """
 

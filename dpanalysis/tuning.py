@@ -1,4 +1,4 @@
-"""Private choice of the best of several private runs, charged as a whole."""
+"""Private selection of the best of several private runs, charged as a whole."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ __all__ = ["PrivateLoss", "Repeats", "Selection", "affordable", "repeat_and_sele
 
 @dataclass(frozen=True)
 class PrivateLoss:
-    """Score of weights: minus their mean loss on the records, clipped and with noise.
+    """Score of weights: their negative mean clipped loss on the records, plus noise.
 
     Parameters
     ----------
     problem : Problem
-        Its records and its loss; its penalty does not count, so that candidates with different
-        penalties can be compared.
+        Provides the records and the loss. Its penalty is left out, so that candidates with
+        different penalties can be compared.
     clip : float
-        In (0, inf): larger losses count as this. The logistic loss of a coin toss is 0.69.
+        In (0, inf): losses are clipped to this. The logistic loss of a coin toss is 0.69.
 
     Examples
     --------
@@ -94,24 +94,24 @@ Score: TypeAlias = Callable[[Any, Budget, Any], float]
 
 @dataclass(frozen=True)
 class Selection:
-    """The best run and its score. All of it may be released; the number of runs is left out.
+    """The best run and its score. All of it may be released; the number of runs is not included.
 
     Attributes
     ----------
     index : int or None
-        The candidate; None if there was no run, as Poisson's law allows.
+        The selected candidate; None if there was no run, as the Poisson law allows.
     output : object
         The output of that run; of a :class:`~dpanalysis.Result` only what ``released`` names may
         be released. A Result, a Selection, and an estimator of :mod:`dpanalysis.linear_model` state
-        the cost of the whole choice and not that of their run, wherever the output holds them: in
-        collections, attributes, other estimators, owners of methods. Text, files and what a
-        function encloses stay what the candidate made them.
+        the cost of the whole selection and not that of their run, wherever the output holds them:
+        in collections, attributes, other estimators, owners of methods. Text, files and the
+        closures of functions are left unchanged.
     score : float
-        Its private score; NaN if there was no run.
+        The private score of that run; NaN if there was no run.
     run, scoring : Budget
         The budgets of each run and of each score.
     ledger : Ledger
-        The one event of the whole choice.
+        Holds one event for the whole selection.
     """
 
     index: int | None
@@ -122,19 +122,19 @@ class Selection:
     ledger: Ledger
 
     def epsilon(self, delta: float = 0.0) -> float:
-        """Return the epsilon of the whole choice at ``delta``, in [0, 1)."""
+        """Return the epsilon of the whole selection at ``delta``, in [0, 1)."""
         return self.ledger.epsilon(delta)
 
 
 def affordable(budget: Budget, repeats: Repeats) -> Budget:
-    """Return the budget of one run with its score such that the best of them fits ``budget``.
+    """Return the budget of one run and its score such that selecting the best fits ``budget``.
 
     Parameters
     ----------
     budget : Budget
-        Of epsilon and delta: a choice does not preserve zCDP.
+        With epsilon and delta: selection does not preserve zCDP.
     repeats : Repeats
-        Of a finite shape for a pure budget: Poisson's law has no pure guarantee.
+        With a finite shape for a pure budget: the Poisson law has no pure guarantee.
 
     Returns
     -------
@@ -163,7 +163,7 @@ def affordable(budget: Budget, repeats: Repeats) -> Budget:
         return Budget(
             budget.limit / BestOf([Pure(1.0)], repeats).pure_cost(), relation=budget.relation
         )
-    # A curve of rho a at every order a: that of Gaussian noise, and a bound for all zCDP.
+    # The Renyi curve rho a at order a is that of Gaussian noise, and a bound for every zCDP run.
     std = calibrate(lambda std: BestOf([Gaussian(std, 1.0)], repeats), budget, (1e-2, 1e6))
     return Budget.zcdp(Gaussian(std, 1.0).zcdp_cost(), budget.relation)
 
@@ -178,29 +178,29 @@ def repeat_and_select(
     guard: Filter | None = None,
     rng: Any = None,
 ) -> Selection:
-    r"""Run candidates picked at random, a random number of times, and return the best run.
+    r"""Run random candidates, a random number of times, and return the best run.
 
-    The whole costs a little more than a single run would, however many candidates there are, and
-    not the sum of the runs.
+    The whole costs a little more than a single run, however many candidates there are, and not the
+    sum of the runs.
 
     Parameters
     ----------
     candidates : sequence of callable
-        ``candidate(budget, rng)`` runs on the private data, is private by the budget given, and
-        draws from ``rng`` alone.
+        ``candidate(budget, rng)`` runs on the private data, satisfies the given budget, and
+        draws from ``rng`` only.
     budget : Budget
-        Of the whole choice: of epsilon alone, where runs get pure budgets, or of epsilon and
+        Of the whole selection: with epsilon only, where runs get pure budgets, or with epsilon and
         delta, where runs get zCDP budgets.
     score : callable
-        ``score(output, budget, rng)`` returns a number, the larger the better, and is private by
-        its budget where it looks at the private data, as :class:`PrivateLoss` is. NaN is worst.
+        ``score(output, budget, rng)`` returns a number, the larger the better, and satisfies its
+        budget if it depends on the private data, as :class:`PrivateLoss` does. NaN is worst.
     repeats : Repeats, optional
-        Law of the number of runs, ``Repeats(10.0)`` by default, the geometric one. Finding the
+        Law of the number of runs, by default ``Repeats(10.0)``, the geometric law. Finding the
         best of k candidates with some certainty takes a mean of a few times k.
     score_share : float
-        In (0, 1): part of a run's budget for its score.
+        In (0, 1): share of a run's budget for its score.
     guard : Filter, optional
-        Filter that pays for the whole choice, shared with other releases.
+        Filter that is charged for the whole selection, shared with other releases.
     rng : None, int, SeedSequence, Generator or "os"
         See :func:`dpanalysis.minimize`.
 
@@ -211,31 +211,31 @@ def repeat_and_select(
         :class:`~dpanalysis.Result`, a Selection or an estimator that ran under another budget than
         the one given.
     TypeError
-        If the guard is a branch of a filter, or a candidate returns what cannot be copied.
+        If the guard is a branch of a filter, or the output of a candidate cannot be copied.
     PrivacyBudgetExceeded
-        If the guard refuses; nothing has run then.
+        If the guard refuses the charge; nothing has run then.
 
     Notes
     -----
-    *Proof.* One run is: pick a candidate, run it, score its output. The pick looks at no data,
-    the run and the score together cost their two budgets, whichever was picked. So the
-    run is private with its score as a part of the answer, and
+    *Proof.* One run picks a candidate, runs it, and scores its output. The pick does not depend on
+    the data, and the run and the score together cost their two budgets, whichever was picked. So
+    the output together with its score is private, and
     :class:`~dpanalysis.privacy.events.BestOf` bounds the best of a random number of such runs.
-    The released run was chosen by comparing it with the others, so no report of that run alone is
-    a guarantee: the output reports the whole, in every object that a copy of it reaches. A
-    candidate may be a choice itself, within the budget of its run: a pure one, since the best of
-    several runs of zCDP is not of zCDP.
+    The released run was selected by comparison with the others, so the cost of that run alone is
+    not a guarantee: the output states the cost of the whole, in every object that a copy of it
+    reaches. A candidate may itself be a selection, within the budget of its run: a pure one, since
+    selection does not preserve zCDP.
 
-    *When it pays.* With a pure budget each run gets a third of epsilon (by the geometric law; see
-    :func:`affordable`), and a fifth of that goes to the score. So the best candidate must be
-    better at about a quarter of the budget than a fixed one at all of it. It does not pay where
-    accuracy hardly depends on the parameter, where a public rule comes near to the best, where
-    epsilon n is so small that noise decides, or where all candidates are near each other.
-    Candidates on a public data set of the same kind cost nothing.
+    *When it is worth it.* With a pure budget each run gets a third of epsilon (by the geometric
+    law; see :func:`affordable`), and a fifth of that goes to the score. So the best candidate must
+    be better at about a quarter of the budget than a fixed one at all of it. That is not so where
+    accuracy hardly depends on the parameter, where a public rule is near the best, where epsilon n
+    is so small that noise decides, or where all candidates are similar. Trying candidates on a
+    public data set of the same kind costs nothing.
 
     *Not covered.* The running time reveals the number of runs, and so do the warnings that a run
-    gives. An exception in a candidate is raised and may reveal a run that would not have been
-    chosen: candidates must not raise for reasons that depend on the data. The whole is charged
+    emits. An exception in a candidate is raised and may reveal a run that would not have been
+    selected: candidates must not raise for reasons that depend on the data. The whole is charged
     beforehand.
 
     References
@@ -316,7 +316,7 @@ def _event(budget: Budget) -> Event:
 
 
 def _check_output(output: Any, budget: Budget) -> None:
-    """Raise unless the reported cost of a run is within its budget; uses public reports alone."""
+    """Raise unless the reported cost of a run is within its budget; uses public reports only."""
     cost = math.fsum(_claimed(report, budget) for report in _reports(output))
     if not cost <= budget.limit * (1.0 + SLACK):
         raise ValueError(
@@ -330,14 +330,14 @@ _LEAVES = (type, ModuleType, FunctionType, str, bytes, int, float, complex, np.g
 
 
 def _reports(output: Any) -> list[Any]:
-    """Return the results, selections and cards of an output, each once, as deep as a copy goes."""
+    """Return all results, selections and cards that a deep copy of an output reaches, each once."""
     found: list[Any] = []
     waiting, seen = [output], {}
     while waiting:
         part = waiting.pop()
         if isinstance(part, _LEAVES) or id(part) in seen:
             continue
-        seen[id(part)] = part  # kept, so that no other gets its id
+        seen[id(part)] = part  # keeps it alive, so that its id is not reused
         if isinstance(part, (Result, Selection)) or _is_card(part):
             found.append(part)
             continue
@@ -381,11 +381,11 @@ def _claimed(report: Any, budget: Budget) -> float:
 
 
 def _of_choice(output: Any, ledger: Ledger, budget: Budget, rng: Any = "os") -> Any:
-    """Return a copy of the output in which every report is that of the whole choice."""
-    # Scores have noise of the choice's own source: the whole is no better than that.
+    """Return a copy of the output in which every report states the cost of the whole selection."""
+    # The noise of the scores comes from the selection's own source, which limits the whole.
     exact = is_system(rng)
 
-    # A copy, since a later run may write into the same object, and nothing of it may be released.
+    # A copy, since a later run may write into the same object, and must not be released.
 
     def restated(report: Any) -> Any:
         if isinstance(report, Selection):
@@ -399,7 +399,7 @@ def _of_choice(output: Any, ledger: Ledger, budget: Budget, rng: Any = "os") -> 
         whole.noise = "exact" if report.hardened and exact else whole.noise
         return replace(report, ledger=whole, ledgers=(), planned=(), guard=None, budget=budget)
 
-    # The copy takes what its memo has in the place of the reports.
+    # deepcopy replaces each report by its entry in the memo.
     memo = {id(report): restated(report) for report in _reports(output)}
     try:
         return copy.deepcopy(output, memo)

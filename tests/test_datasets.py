@@ -335,6 +335,13 @@ def test_csv_arguments(tmp_path):
         datasets.load_csv(path, columns={"a": (0, 1)}, labels={"no": 0, "yes": 1})
 
 
+def test_csv_cuts_a_huge_number_without_a_warning(tmp_path):
+    """It would tell that such a record is there."""
+    path = write(tmp_path / "f.csv", "a,y\n1e308,1\n5e-4,0\n-1.7e308,1\n")
+    X, _ = datasets.load_csv(path, columns={"a": (0, 1e-3)})
+    assert X.ravel().tolist() == [1.0, 0.5, 0.0]
+
+
 def test_csv_sparse_equals_dense_and_missing_is_zero(tmp_path):
     path = write(tmp_path / "f.csv", "a,b,y\n5,u,0\n?,?,1\n0,v,1\n")
     arguments = {"columns": {"a": (0, 10), "b": ("u", "v")}, "missing": ("?",)}

@@ -1,5 +1,6 @@
 """The ledger goes on: more cells beside those that it has, and what a stopped run leaves."""
 
+import json
 import sys
 import types
 
@@ -90,6 +91,25 @@ def test_what_is_finished_when_the_time_is_over_stays_beside_the_entry(run, monk
     left = {path.name: path.read_bytes() for path in folder.iterdir()}
     assert {name: left.pop(name) for name in entry} == entry
     assert set(left) == {"unfinished.csv", "unfinished.json"}
+    rows = _ledger.read_cells("squares", "unfinished.csv")
+    assert sorted(row["parameter.x"] for row in rows) == [2, 3, 4, 5]  # without those of the entry
     assert run(7, commit="d") == (0, [6])
     assert makers() == "aabbccd"
     assert not list(folder.glob("unfinished.*"))
+
+
+def test_a_result_that_is_kept_is_not_replaced_by_its_six_digits(run, tmp_path):
+    assert run(2) == (0, [0, 1])
+    kept = tabulate(sweep(square, [{"x": 1}], folder=tmp_path))
+    _ledger.restore("squares", tmp_path)
+    assert tabulate(sweep(square, [{"x": 1}], folder=tmp_path))["square"] == kept["square"]
+
+
+def test_cells_whose_makers_name_no_commit_have_that_of_their_entry(run, tmp_path):
+    assert run(2) == (0, [0, 1])
+    path = tmp_path / "results" / "squares" / "about.json"
+    about = json.loads(path.read_text())
+    about["commit"] = about["made_by"][0].pop("commit")
+    path.write_text(json.dumps(about))
+    assert run(3, commit="b") == (0, [2])
+    assert makers() == "aab"

@@ -1,7 +1,7 @@
 """Verification of privacy: tests of a mechanism's claim, exact divergences, claims of papers.
 
 Black-box lower bounds on epsilon and mu, exact divergences and laws, Hypothesis strategies, and
-the registry of claims of papers, which your own modules can join: see :func:`register`.
+the registry of papers' claims, to which other modules can add their own: see :func:`register`.
 
 Examples
 --------
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from .recording import Finding, Recording, record
     from .verify import GaussianPrivacy, Verdict, verify_privacy
 
-# Module -> the public names that it defines, imported on first use: the strategies need Hypothesis,
-# the claims most of the package. Papers look at this package, and not it at them.
+# Module -> its public names, imported on first use: the strategies need Hypothesis, the claims most
+# of the package. Papers depend on this package, not the reverse.
 _NAMES = {
     "assertions": "assert_private sensitivity",
     "canaries": "CanaryVerdict verify_with_canaries",

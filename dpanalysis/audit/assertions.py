@@ -1,4 +1,4 @@
-"""A claim of privacy, or of a sensitivity, checked over pairs of neighbouring data sets."""
+"""Check a claim of privacy, or a sensitivity, over pairs of neighbouring data sets."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from .verify import Claimed, Mechanism, Verdict, parse_claim, verify_privacy
 
 __tracebackhide__ = True  # pytest shows the line that calls this package
 
-_DRAWN = 1000  # pairs of a strategy
+_DRAWN = 1000  # most pairs drawn from a strategy
 _FIRST = 5.0  # runs on both data sets that a recording makes however long they take
-_SHOWN = 2000  # characters of a data set in a message
+_SHOWN = 2000  # most characters of a data set in a message
 
 
 def sensitivity(
@@ -33,9 +33,9 @@ def sensitivity(
 ) -> Any:
     """Return the largest norm of function(D) - function(D') over the pairs (D, D').
 
-    The result is a lower bound on the sensitivity, and the sensitivity itself if the pairs are all
-    that exist. A claimed bound that is smaller is refuted by the pair that was found. Chen and Lee
-    (2020), Definition 4.
+    The result is a lower bound on the sensitivity, and the sensitivity itself if all existing
+    pairs are given. The pair found refutes any smaller claimed bound. Chen and Lee (2020),
+    Definition 4.
 
     Parameters
     ----------
@@ -43,10 +43,10 @@ def sensitivity(
         D -> scalar or array of finite numbers, of one shape for both members of a pair.
     neighbours : iterable of (dataset, neighbour), or Hypothesis strategy of such pairs
         At least one pair; data sets are whatever ``function`` takes. The first 1000 pairs of a
-        strategy are tried, the same ones in every run.
+        strategy are tried, the same in every run.
     norm : float
         Order in [1, inf] of the vector norm, e.g. 1, 2 or ``math.inf``. All entries of an
-        output count as one vector, so that the norm of a matrix is not its operator norm.
+        output count as one vector, so the norm of a matrix is not its operator norm.
     full_output : bool, default=False
         Also return the pair where the largest change was found.
 
@@ -117,13 +117,13 @@ def assert_private(
 ) -> tuple[Verdict, ...]:
     """Raise AssertionError if a mechanism is found to be less private than claimed.
 
-    Each pair is looked at twice: by :func:`~dpanalysis.audit.record`, which plays the same noise
+    Each pair is checked twice: by :func:`~dpanalysis.audit.record`, which replays the same noise
     on both data sets and names the line, and by :func:`~dpanalysis.audit.verify_privacy`, which
     bounds epsilon from outputs. The last line of the message says which of the two found it. A
-    mechanism that never looks at what changes is no pass but "untested".
+    mechanism that never looks at the changed record does not pass but is "untested".
 
-    In tests under pytest it is the fixture ``assert_private``, which comes with the package.
-    A test that passes is no certificate, see :func:`~dpanalysis.audit.verify_privacy`.
+    In tests under pytest, use the fixture ``assert_private``, which comes with the package.
+    A passing test is no certificate, see :func:`~dpanalysis.audit.verify_privacy`.
 
     Parameters
     ----------
@@ -131,47 +131,47 @@ def assert_private(
         As for :func:`~dpanalysis.audit.verify_privacy`; an int ``rng`` makes the test repeatable.
     neighbours : iterable of (dataset, neighbour), or Hypothesis strategy of such pairs, optional
         The inputs to try, from the mechanism's domain. The first ``pairs`` pairs that a
-        strategy yields are tried, the same ones in every run. By default they are drawn from
+        strategy yields are tried, the same in every run. By default they are drawn from
         :func:`dpanalysis.audit.strategies.neighbouring_datasets` under the relation: pairs of
-        ``(X, y)`` with rows in the unit ball and labels -1 and +1. That default does not show
-        whether a mechanism clips rows that are longer.
+        ``(X, y)`` with rows in the unit ball and labels -1 and +1. That default does not test
+        whether a mechanism clips longer rows.
     dataset, neighbour : object, optional
-        One pair in the place of ``neighbours``, as in a test to which Hypothesis gives a pair.
+        One pair instead of ``neighbours``, as in a test to which Hypothesis passes a pair.
     relation : {"replace_one", "add_or_remove_one"}, optional
-        By default that of the budget. Where there is none, pairs are drawn for "replace_one",
-        and given pairs may be neighbours under either relation.
+        By default that of the budget. Without one, pairs are drawn for "replace_one", and given
+        pairs may be neighbours under either relation.
     pairs : int, default=10
         How many pairs to draw, at least 1.
     samples : int, default=100_000
-        Runs for each data set of each pair.
+        Runs on each data set of each pair.
     confidence : float, default=1 - 1e-9
         One minus the rate of false alarms of this call as a whole: each of k pairs is tested at
         ``1 - (1 - confidence)/k``.
     recording : bool, default=True
-        Whether to record as well. A recording has no false alarms to be counted, but takes every
-        scale that depends on the data for a mistake, and every number of draws where the output's
-        shape does so, too, unless the released noise is seen to keep the claim: switch it off where
-        a proof allows more.
+        Whether to record as well. A recording adds nothing to the rate of false alarms, but treats
+        as a mistake every scale that depends on the data, and every number of draws that does if
+        the output's shape does, too, unless the released noise is seen to satisfy the claim. Switch
+        it off if a proof allows more.
     seconds : float, default=5
-        For the recordings of all pairs together: no run of theirs begins later, but for the first
-        ones of a pair. Where ``time_limit`` leaves no time for these, there is no recording.
+        Time for the recordings of all pairs together: none of their runs starts later, except the
+        first ones of a pair. If ``time_limit`` leaves no time for these, nothing is recorded.
     time_limit : float, default=inf
-        Seconds for everything, about. Each pair has its share of what is left, and fewer runs where
-        they would take longer, as smaller audits before and the last pair tell. Where a pair has no
-        time for the runs that the claim needs, its outputs are left out.
+        Approximate total time in seconds. Each pair gets its share of what is left, and fewer runs
+        if they would take longer, as estimated by smaller audits before and by the last pair. If
+        there is no time for the runs that the claim needs, a pair's outputs are not tested.
 
     Returns
     -------
     tuple of Verdict
-        One for each pair that there was time for: none of them refutes the claim, and not all are
+        One for each pair for which there was time: none refutes the claim, and not all are
         untested.
 
     Raises
     ------
     AssertionError
-        If a pair refutes the claim, by its outputs or by its recording, or if the mechanism looks
-        at the changed record of no pair, or there was time for none; the message shows the
-        confidence and the pair. Inside a test under Hypothesis an untested pair is rejected like a
+        If a pair refutes the claim, by its outputs or by its recording, if the mechanism does not
+        look at the changed record of any pair, or if there was no time for any pair; the message
+        shows the confidence and the pair. In a Hypothesis test an untested pair is rejected like a
         false assumption.
 
     Examples
@@ -199,11 +199,11 @@ def assert_private(
     needed = 0
     if end < math.inf:
         asked, needed = parse_claim(claim, delta), samples
-        with suppress(ValueError):  # of what no test can refute, which the audit says
+        with suppress(ValueError):  # if no test can refute the claim, the audit raises
             needed = min(samples, samples_for(asked.limit, asked.level, 1.0 - share))
     shared: dict[str, Any] = {"delta": delta, "relation": relation, "vectorized": vectorized}
     verdicts: list[Verdict] = []
-    each = 0.0  # seconds of a run on both data sets, with what is learned from it
+    each = 0.0  # seconds of a run on both data sets, including learning
     for number, ((first, second), source) in enumerate(zip(chosen, spawn(rng, len(chosen))), 1):
         audit = partial(verify_privacy, mechanism, first, second, claim, confidence=share, **shared)
         start = time.monotonic()
@@ -214,10 +214,10 @@ def assert_private(
             one = 2.0 * min(_seconds_of_a_run(mechanism, first, vectorized) for _ in range(2))
         if recording and most > 0.0 and _FIRST * one <= stop - start:
             recorded = record(mechanism, first, second, claim=claim, seconds=most, **shared)
-            # That a pair shows nothing of a mechanism is no mistake of it.
+            # If a pair shows nothing, this is no mistake of the mechanism.
             found = [f for f in recorded.findings if f.kind != "untested"]
             raised = any("nothing was compared" in f.message for f in recorded.findings)
-            looked = recorded.looked or raised  # of several runs at once it may know more
+            looked = recorded.looked or raised  # a call on several runs may not raise
             seconds = max(0.0, seconds - (time.monotonic() - start))
         verdict, runs = None, samples
         try:
@@ -262,8 +262,8 @@ def assert_private(
 def _affordable(
     audit: Callable[..., Verdict], needed: int, samples: int, stop: float, each: float, tried: bool
 ) -> int:
-    """Return how many runs an audit may make to end in time; fewer than ``needed``: none."""
-    # Where there is no time to try, half of it is kept for what is learned from the runs.
+    """Return how many runs fit into an audit's time; if fewer than ``needed``, none is made."""
+    # If there is no time for a trial audit, half of the time is reserved for learning.
     pilot = needed
     while not tried and pilot <= samples // 8 and pilot * each <= (stop - time.monotonic()) / 8.0:
         start = time.monotonic()
@@ -274,7 +274,7 @@ def _affordable(
 
 
 def _seconds_of_a_run(mechanism: Mechanism, data: Any, vectorized: bool) -> float:
-    """Return what one run takes, which is not counted."""
+    """Return the seconds that one run takes; it is not part of a test."""
     start, random = time.monotonic(), np.random.default_rng(0)
     with suppress(Exception), np.errstate(all="ignore"):  # an outcome like others
         mechanism(data, random, 1) if vectorized else mechanism(data, random)
@@ -282,7 +282,7 @@ def _seconds_of_a_run(mechanism: Mechanism, data: Any, vectorized: bool) -> floa
 
 
 def _report(verdict: Verdict | None, found: Sequence[Finding], where: str) -> str:
-    """Return what was found, and by which of the two; the last line says it all."""
+    """Return the message: what was found and, in the last line, by which of the two."""
     lines = [str(verdict)]
     if verdict is None or not verdict.refuted:
         outputs = "outputs were not judged" if verdict is None else f"by outputs {verdict}"
@@ -304,7 +304,7 @@ def _report(verdict: Verdict | None, found: Sequence[Finding], where: str) -> st
 def _pairs(
     neighbours: Any, dataset: Any, neighbour: Any, relation: str | None, claim: Any, count: int
 ) -> tuple[list[tuple[Any, Any]], str]:
-    """Return the pairs to try, and their origin in words."""
+    """Return the pairs to try and a description of their origin."""
     if (dataset is None) != (neighbour is None):
         raise ValueError("dataset and neighbour must be given together")
     if dataset is not None:

@@ -1,9 +1,9 @@
 """Search for the worst case of a bound: random starts in a box, then a local optimizer.
 
-A bound is attacked by minimizing bound / exact over all that the bound leaves free: orders,
-noise, rates, the data, the mechanism itself. The result is the smallest ratio found, which is how
-tight the bound is, and its point. A ratio below 1 refutes the bound, and its point is a
-counterexample that can be evaluated again.
+A bound is attacked by minimizing bound / exact over everything that the bound leaves free: orders,
+noise, rates, the data, the mechanism itself. The result is the smallest ratio found, which shows
+how tight the bound is, and the point that attains it. If the ratio is below 1, that point is a
+reproducible counterexample, which refutes the bound.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ Array: TypeAlias = NDArray[np.float64]
 _ON_THE_EDGE = 0.25
 # Edge of the simplex that a local search starts from, in a box of edge 1.
 _SIMPLEX = 0.1
-# The stand-in for infinity in the local optimizer, which subtracts values.
+# Replaces infinity in the local optimizer, which subtracts values.
 _INFINITY = 1e300
-# Divergences below this are rounding: laws that should be equal and are not quite.
+# Divergences below this are rounding errors of laws that should be equal.
 _NOTHING = 1e-16
 
 
@@ -46,7 +46,7 @@ class Range:
     integer : bool, default=False
         Whether values are rounded to integers.
     size : int, optional
-        Length of a vector of such values; None, the default, for a single number.
+        Length of a vector of these values; None, the default, for a single number.
 
     Examples
     --------
@@ -147,19 +147,19 @@ def quotient(bound: float, exact: float, error: float = 0.0, *, tolerance: float
     error : float, default=0
         Absolute error estimate of ``exact``.
     tolerance : float, default=1e-9
-        Largest error that is accepted, relative to the larger of both numbers: a quotient
-        below 1 - tolerance is then no error of the computation.
+        Largest accepted error, relative to the larger of both numbers: a quotient below
+        1 - tolerance is then not due to numerical error.
 
     Returns
     -------
     float
-        1 where both are 0 or both infinite.
+        1 if both are 0 or both infinite.
 
     Raises
     ------
     ArithmeticError
-        If a number is NaN, ``exact`` is negative, or its error is larger than accepted: a search
-        must not pass over a point that cannot be compared.
+        If a number is NaN, ``exact`` is negative, or its error is too large: a search must not
+        skip a point that cannot be compared.
 
     Examples
     --------
@@ -244,23 +244,23 @@ def worst_case(
     ----------
     function : callable
         Called with the parameters by name; returns a float, for example a
-        :func:`quotient`. Infinity is a value like others; NaN is an error.
+        :func:`quotient`. Infinity is a valid value; NaN is an error.
     space : mapping of str to Range
         The parameters that vary.
     starts : int, default=200
         Random points.
     searches : int, default=3
-        Local searches, from that many of the best points.
+        Number of local searches, started from that many of the best points.
     steps : int, default=100
         Evaluations of one local search.
     guesses : iterable of mappings, optional
-        Points to try too, before the random ones: known worst cases.
+        Further points to try, before the random ones, such as known worst cases.
     rng : numpy.random.Generator or int, default=0
 
     Raises
     ------
     ArithmeticError
-        If ``function`` returns NaN or raises ArithmeticError: the point is in the message.
+        If ``function`` returns NaN or raises ArithmeticError; the message names the point.
 
     Examples
     --------
@@ -320,7 +320,7 @@ def _starts(random: np.random.Generator, count: int, dimension: int) -> Iterator
 def _descend(
     value: Callable[[Array], float], start: Array, steps: int
 ) -> Iterator[tuple[Array, float]]:
-    """Yield the points of a local search and their values, ``steps`` evaluations."""
+    """Yield the points of a local search of ``steps`` evaluations, and their values."""
     from scipy import optimize
 
     trace: list[tuple[Array, float]] = []
@@ -352,7 +352,7 @@ def _descend(
                 "adaptive": start.size > 4,
             },
         )
-        # A simplex that has collapsed starts again, smaller, at the best point so far.
+        # After the simplex has collapsed, restart with a smaller one at the best point so far.
         best = min(trace, key=lambda pair: pair[1])[0]
         size = 0.2 * np.abs(simplex[1:] - simplex[0]).max()
         simplex = np.tile(best, (start.size + 1, 1))

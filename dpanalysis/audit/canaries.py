@@ -1,8 +1,8 @@
-r"""An audit of a whole training from one run with many canaries, each included by a fair coin.
+r"""Audit a whole training from one run with many canaries, each included by a fair coin.
 
 There are m canaries: records, or pairs of records. A fair coin :math:`s_i` for each decides
-whether the record is in the data (or which of the two is), so that changing one coin changes the
-data to a neighbour. From the output r canaries are guessed and W guesses are right. If a claim
+whether the record is in the data (or which of the two is), so that changing one coin yields a
+neighbouring data set. From the output r canaries are guessed, and W guesses are right. If a claim
 holds, many right guesses are unlikely.
 
 **Theorem.** Let :math:`q = e^\epsilon/(1 + e^\epsilon)` and
@@ -35,12 +35,12 @@ the sum is at most :math:`m\delta` times the largest bracket over :math:`j\,b_j`
 bracket is :math:`(1 - \beta) P(B \ge j)`, which over :math:`j\,b_j` decreases, because the
 binomial law's hazard rises. Up to v it is :math:`\beta P(B < j)`, and :math:`P(B < j)/(j\,b_j) =
 P(B \le j - 1)/b_{j-1} \cdot e^{-\epsilon}/(r - j + 1)` increases, because the law is log-concave.
-So the largest is that of j = v, :math:`\beta P(B < v)/(v\,b_v)`. ∎
+So the maximum is at j = v, :math:`\beta P(B < v)/(v\,b_v)`. ∎
 
 At delta = 0 this is the theorem of Steinke, Nasr and Jagielski (2023), and for small delta it
 cannot be improved: with :math:`f` a mixture of B and of B given :math:`B \ge v`, all steps are
 equalities. Their term for delta, :math:`2 m \delta \max_i P(v > B \ge v - i)/i` in the code of
-their Appendix D, makes the small probabilities that refute a claim larger, up to 13 times at
+their Appendix D, enlarges the small probabilities that refute a claim, up to 13 times at
 epsilon = 2 and 300 guesses. (Below the mean it is too small: at m = r = 2, v = 1, epsilon = 1 and
 delta = .02 it allows .9335, where a private mechanism attains .9345; nothing is refuted there.)
 
@@ -51,23 +51,23 @@ delta = .02 it allows .9335, where a private mechanism attains .9345; nothing is
           h\Bigl(\frac1m \sum_{c \ge k} (r - c) f(c)\Bigr).
 
 *Proof.* Pair as above, but all (s, t) at once with more than k right guesses, one of them about i.
-For each i and s the left members are an event under s, and the right ones, with k right guesses or
-more, a wrong one about i, the same event under s'. Average over i and s; h is concave. ∎
+For each i and s the left members are an event under s, and the right ones, with at least k right
+guesses and a wrong one about i, are the same event under s'. Average over i and s; h is concave. ∎
 
 Let :math:`G_k = P(W \ge k)`, :math:`S_k = \sum_{c \ge k} c f(c)` and g be the inverse of h. Since
 :math:`S_k = S_{k+1} + k(G_k - G_{k+1})`, the inequality is
 
 .. math:: (r - k)\,G_k \ge S_{k+1} - k\,G_{k+1} + m\,g(S_{k+1}/m).
 
-Given :math:`G_v = \beta`, :math:`S_v \ge v\beta`. The right side rises in :math:`S_{k+1}` and, with
-:math:`S_{k+1} - kG_{k+1} = S_{k+2} - (k+1)G_{k+2} + G_{k+1}`, in the smallest :math:`G_{k+1}`.
-So from the smallest values down to :math:`G_0`, always taking the smallest that is allowed, one
-finds the smallest :math:`G_0`. If it exceeds 1, :math:`P(W \ge v) < \beta`. This is the bound of
+Given :math:`G_v = \beta`, :math:`S_v \ge v\beta`. The right side increases in :math:`S_{k+1}` and,
+with :math:`S_{k+1} - kG_{k+1} = S_{k+2} - (k+1)G_{k+2} + G_{k+1}`, in the smallest :math:`G_{k+1}`.
+So starting from the smallest values and taking the smallest allowed one down to :math:`G_0` gives
+the smallest :math:`G_0`. If it exceeds 1, :math:`P(W \ge v) < \beta`. This is the bound of
 Mahloujifar, Melis and Chaudhuri (2024). The theorem at each :math:`(\epsilon, \delta(\epsilon))` of
-the Gaussian curve bounds the same probability, so the smallest of all bounds it, too. Where few of
-the canaries are guessed or nearly all guesses are right the new one is the sharper (up to 10% in
-:math:`\mu` at 1,000 canaries); where many are guessed and a fair share is wrong the two agree to
-2%, and either may win. The theorem at one small delta alone gives half to two thirds of either
+the Gaussian curve bounds the same probability, so the minimum of all these bounds is a bound, too.
+If few canaries are guessed or nearly all guesses are right, the new bound is sharper (up to 10% in
+:math:`\mu` at 1,000 canaries); if many are guessed and a fair share is wrong, the two agree to 2%,
+and either may win. The theorem at a single small delta gives half to two thirds of either
 (``python -m benchmarks audit``).
 
 References
@@ -103,7 +103,7 @@ _ROUNDING = 1e-9
 def guessing_probability(
     correct: int, guesses: int, canaries: int, epsilon: float, delta: float = 0.0
 ) -> float:
-    """Return the bound on the chance of at least ``correct`` right guesses (see the module)."""
+    """Return the theorem's bound on the probability of at least ``correct`` right guesses."""
     correct, guesses, canaries = _counts(correct, guesses, canaries)
     epsilon = check_number("epsilon", epsilon, low=0.0)
     delta = check_number("delta", delta, low=0.0, high=1.0, high_open=True)
@@ -122,7 +122,7 @@ def guessing_probability(
 
 
 def gaussian_guessing_probability(correct: int, guesses: int, canaries: int, mu: float) -> float:
-    """Return the bound on the chance of at least ``correct`` right guesses under mu-Gaussian DP."""
+    """Return a bound on the probability of ``correct`` or more right guesses, mu-Gaussian DP."""
     correct, guesses, canaries = _counts(correct, guesses, canaries)
     mu = check_number("mu", mu, low=0.0)
     if correct == 0:
@@ -134,7 +134,7 @@ def gaussian_guessing_probability(correct: int, guesses: int, canaries: int, mu:
 
 
 def _counts(correct: int, guesses: int, canaries: int) -> tuple[int, int, int]:
-    """Return the counts of an audit, or raise ValueError where they are none."""
+    """Return the counts of an audit, or raise ValueError if they are invalid."""
     canaries = check_int("canaries", canaries, low=1)
     guesses = check_int("guesses", guesses, low=1, high=canaries)
     return check_int("correct", correct, low=0, high=guesses), guesses, canaries
@@ -151,8 +151,8 @@ def chance_along_curve(correct: int, guesses: int, canaries: int, mu: float) -> 
 
 
 def chance_by_law(correct: int, guesses: int, canaries: int, mu: float, most: float = 1.0) -> float:
-    """Return the largest chance up to ``most`` with which a law of W keeps Gaussian privacy."""
-    low, high = -700.0, math.log(most)  # the chance is below exp(high)
+    """Return the largest P(W >= correct), up to ``most``, that Gaussian privacy allows."""
+    low, high = -700.0, math.log(most)  # the probability is below exp(high)
     if _possible(most, correct, guesses, canaries, mu):
         return most
     while high - low > 1e-3:
@@ -165,7 +165,7 @@ def chance_by_law(correct: int, guesses: int, canaries: int, mu: float, most: fl
 
 
 def _possible(chance: float, correct: int, guesses: int, canaries: int, mu: float) -> bool:
-    """Whether P(W >= correct) = chance leaves a law of W that Gaussian privacy allows."""
+    """Return whether Gaussian privacy allows a law of W with P(W >= correct) = chance."""
     tail, right = chance, correct * chance  # G and S of the module's docstring
     for k in range(correct - 1, -1, -1):
         wrong = canaries * float(special.ndtr(special.ndtri(right / canaries) - mu))
@@ -221,25 +221,25 @@ def verify_with_canaries(
 
     ``train`` gets a fair coin for each canary, trains once, and returns a score for each. The
     canaries with the highest scores are guessed to be in, those with the lowest to be out (half of
-    the guesses each, one more "in" if they are odd in number; ties are broken at random), and the
-    number of right guesses bounds epsilon from below: see the theorem in
+    the guesses each, one more "in" if their number is odd; ties are broken at random). The number
+    of right guesses bounds epsilon from below: see the theorem in
     :mod:`~dpanalysis.audit.canaries`. A correct training is refuted with probability at most 1 -
     ``confidence``, whatever the scores are; good scores only make the bound sharp.
 
-    Of a training with Gaussian noise and no subsampling, claim a :class:`GaussianPrivacy` and not
-    its (epsilon, delta): every delta of the curve then helps to refute it.
+    For a training with Gaussian noise and no subsampling, claim a :class:`GaussianPrivacy` and not
+    its (epsilon, delta): then every delta of the curve helps to refute it.
 
     Canaries need not be alike, but masks that differ in one entry must give neighbouring data
-    under the relation of the claim. Under "add_or_remove_one": record i is in the data, or it is
-    not. Under "replace_one": record i, or another one in its place, for example the same
-    features with the other label; the theorem and its proof are the same.
+    under the relation of the claim. Under "add_or_remove_one", record i is in the data or not.
+    Under "replace_one", the data contain record i or another record in its place, for example the
+    same features with the other label; the theorem and its proof are the same.
 
     Parameters
     ----------
     train : callable
         ``train(included, rng)`` with ``included`` an array of shape (canaries,) of bool returns
-        scores of shape (canaries,): higher where the canary seems to be in. Infinite is
-        allowed, NaN is not. Scores may use all that the training releases.
+        scores of shape (canaries,), higher if the canary seems to be in. They may be infinite but
+        not NaN, and may use everything that the training releases.
     canaries : int
         m, at least 1.
     claim, delta
@@ -247,18 +247,18 @@ def verify_with_canaries(
     guesses : int, optional
         r, between 1 and ``canaries``. It must be fixed before the scores are compared with the
         coins: the best r found afterwards would be a maximum over many tests. By default a tenth
-        of the canaries, or, if that is more, three times the number without which no outcome
-        refutes the claim.
+        of the canaries or, if that is more, three times the fewest guesses that can refute the
+        claim.
     confidence : float, default=0.999
         In (0, 1).
     rng : None, int, SeedSequence, Generator, SystemRandom or "os"
-        The coins, the training and the ties get independent children of it.
+        Source of randomness; the coins, the training and the ties get independent children.
 
     Raises
     ------
     ValueError
-        If so many guesses cannot refute the claim even if all are right, or the scores have the
-        wrong shape or are NaN.
+        If ``guesses`` cannot refute the claim even if all are right, or the scores have the wrong
+        shape or are NaN.
 
     References
     ----------
@@ -267,7 +267,7 @@ def verify_with_canaries(
     Examples
     --------
     A histogram with Laplace noise: adding one record changes one count by 1, so it is 1-private
-    with noise of scale 1. With a fifth of that noise the claim falls.
+    with noise of scale 1. With a fifth of that noise the claim is refuted.
 
     >>> def train(included, rng, scale=1.0):
     ...     return included + rng.laplace(0.0, scale, included.size)
@@ -327,14 +327,14 @@ def verify_with_canaries(
 
 
 def _chance(correct: int, guesses: int, canaries: int, asked: ParsedClaim, level: float) -> float:
-    """Return the bound on the chance of so many right guesses at a level of the claim."""
+    """Return the bound on the probability of that many right guesses at a level of the claim."""
     if asked.name == "mu":
         return gaussian_guessing_probability(correct, guesses, canaries, level)
     return guessing_probability(correct, guesses, canaries, level, asked.delta)
 
 
 def _guesses_needed(canaries: int, asked: ParsedClaim, miss: float) -> int | None:
-    """Return how many guesses, all right, refute the claim; None where not even all do."""
+    """Return the fewest guesses, all right, that refute the claim; None if not even all do."""
     numbers = range(1, canaries + 1)
     needed = bisect_left(
         numbers, True, key=lambda k: _chance(k, k, canaries, asked, asked.level) <= miss
@@ -345,7 +345,7 @@ def _guesses_needed(canaries: int, asked: ParsedClaim, miss: float) -> int | Non
 def _lower_bound(
     correct: int, guesses: int, canaries: int, asked: ParsedClaim, miss: float
 ) -> float:
-    """Return the largest rejected level by bisection: all smaller levels are rejected with it."""
+    """Return the largest rejected level by bisection; all smaller levels are rejected, too."""
 
     def rejected(level: float) -> bool:
         return _chance(correct, guesses, canaries, asked, level) <= miss

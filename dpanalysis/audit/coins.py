@@ -1,7 +1,7 @@
-"""Extreme outcomes of coins: what is least likely comes up as often as anything else.
+"""Extreme outcomes of coins, where the least likely outcome is as frequent as any other.
 
-Some calls stay as drawn, and so do some entries of the others: a loop that waits for one outcome
-ends, and an outcome in the middle is not left out.
+Some calls, and some entries of the other calls, stay as drawn, so that a loop that waits for one
+outcome ends and intermediate outcomes occur, too.
 """
 
 from __future__ import annotations
@@ -14,85 +14,85 @@ _KEPT = 0.25  # share of the calls that stay as drawn
 
 
 class OneSide:
-    """Stand for a generator where all coins of a run fall on their least or their largest side.
+    """Generator for a run in which every coin takes its least, or every one its largest, outcome.
 
-    What several of them decide together, as the bits of one number do, is rare otherwise.
+    Otherwise joint outcomes of several coins, such as the bits of one number, would be rare.
     """
 
     def __init__(self, generator: np.random.Generator, largest: bool) -> None:
         self._generator, self._place = generator, 0.6 if largest else 0.3
 
     def random(self, shape: Any = None) -> Any:
-        """Return numbers for which the functions of this module choose that side."""
+        """Return numbers for which the functions of this module choose that outcome."""
         return self._place if shape is None else np.full(shape, self._place)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._generator, name)
 
 
-def far_coin(stream: np.random.Generator, name: str, value: Any, args: Any, options: Any) -> Any:
-    """Return an extreme outcome of a method of NumPy's generators, None where none is known."""
-    kept = stream.random() < _KEPT
+def extreme_coin(rng: np.random.Generator, name: str, value: Any, args: Any, options: Any) -> Any:
+    """Return an extreme outcome of a method of NumPy's generators, None if none is known."""
+    kept = rng.random() < _KEPT
     if name in ("random", "rand", "random_sample", "ranf", "sample"):
-        far = far_uniform(stream, value)
+        extreme = extreme_uniform(rng, value)
     elif name in ("integers", "randint", "random_integers"):
-        far = far_integers(stream, value, *_range(name, args, options))
+        extreme = extreme_integers(rng, value, *_range(name, args, options))
     elif name == "binomial":
-        far = far_integers(stream, value, 0, options.get("n", args[0] if args else 0))
+        extreme = extreme_integers(rng, value, 0, options.get("n", args[0] if args else 0))
     elif name == "multinomial":
         p = np.asarray(options.get("pvals", args[1] if len(args) > 1 else [1.0]))
         n = options.get("n", args[0] if args else 0)
-        far = np.asarray(stream.multinomial(n, _even(p), np.shape(value)[:-1] or None))
+        extreme = np.asarray(rng.multinomial(n, _even(p), np.shape(value)[:-1] or None))
     elif name == "choice":
-        other = _far_choice(stream, value, args, options)
+        other = _extreme_choice(rng, value, args, options)
         return value if kept and other is not None else other
     elif name == "bytes":
-        return value if kept else far_bytes(stream, value)
+        return value if kept else extreme_bytes(rng, value)
     else:
         return None
-    return value if kept else _in_place_of(value, far)
+    return value if kept else _in_place_of(value, extreme)
 
 
-def _in_place_of(value: Any, far: np.ndarray) -> Any:
-    """Return numbers as those drawn came, in their array if they are one."""
+def _in_place_of(value: Any, extreme: np.ndarray) -> Any:
+    """Return ``extreme`` in the type of the drawn ``value``, written into it if it is an array."""
     if not isinstance(value, np.ndarray):
-        return type(value)(far)
-    value[...] = far
+        return type(value)(extreme)
+    value[...] = extreme
     return value
 
 
-def far_uniform(stream: np.random.Generator, value: Any) -> np.ndarray:
-    """Return numbers near 0, near 1, or one half, in the place of most of those drawn."""
+def extreme_uniform(rng: np.random.Generator, value: Any) -> np.ndarray:
+    """Return the numbers drawn, most of them replaced by 1/2 or numbers near 0 or 1."""
     small = 2.0**-24 if np.asarray(value).dtype == np.float32 else 2.0**-53
-    where = stream.random(np.shape(value))
+    where = rng.random(np.shape(value))
     cases = [where < 0.375, where < 0.75, where < 0.875]
     return np.select(cases, [small, 1.0 - small, 0.5], value)
 
 
-def far_integers(stream: np.random.Generator, value: Any, low: Any, high: Any) -> np.ndarray:
-    """Return the least and the largest number in the place of most of those drawn."""
-    where = stream.random(np.shape(value))
+def extreme_integers(rng: np.random.Generator, value: Any, low: Any, high: Any) -> np.ndarray:
+    """Return the numbers drawn, most of them replaced by the least or the largest number."""
+    where = rng.random(np.shape(value))
     drawn = np.asarray(value)
     least, largest = (np.asarray(each).astype(drawn.dtype) for each in (low, high))
     return np.select([where < 0.375, where < 0.75], [least, largest], drawn)
 
 
-def far_below(stream: np.random.Generator, value: int, count: int) -> int:
-    """Return 0 or ``count - 1``, of any size, in the place of half of the numbers drawn."""
-    where = stream.random()
+def extreme_below(rng: np.random.Generator, value: int, count: int) -> int:
+    """Return the number drawn or, half of the time, 0 or ``count - 1``; of any size."""
+    where = rng.random()
     return value if not 0.25 <= where < 0.75 else 0 if where < 0.5 else count - 1
 
 
-def far_bytes(stream: np.random.Generator, value: bytes) -> bytes:
-    """Return words near the ends of their range in the place of half of those drawn."""
-    words = np.repeat(stream.random(-(-len(value) // 8)), 8)[: len(value)]
+def extreme_bytes(rng: np.random.Generator, value: bytes) -> bytes:
+    """Return the bytes drawn, half of their 8-byte words replaced by all 0 or all 255."""
+    words = np.repeat(rng.random(-(-len(value) // 8)), 8)[: len(value)]
     drawn = np.frombuffer(value, np.uint8)
     cases = [words < _KEPT, words < 0.5, words < 0.75]
     return np.select(cases, [drawn, np.uint8(0), np.uint8(255)], drawn).tobytes()
 
 
 def _range(name: str, args: Any, options: Any) -> tuple[Any, Any]:
-    """Return the least and the largest integer that a call can give."""
+    """Return the least and the largest integer that a call can return."""
     low, top = (*args[:2], None, None)[:2]
     low, top = options.get("low", low), options.get("high", top)
     if top is None:
@@ -102,21 +102,21 @@ def _range(name: str, args: Any, options: Any) -> tuple[Any, Any]:
 
 
 def _even(p: np.ndarray) -> np.ndarray:
-    """Return equal chances for all that has any."""
+    """Return equal probabilities for all outcomes of positive probability."""
     return (p > 0) / np.count_nonzero(p > 0, axis=-1, keepdims=True)
 
 
-def _far_choice(stream: np.random.Generator, value: Any, args: Any, options: Any) -> Any:
-    """Choose with equal chances among all different things that can be chosen."""
+def _extreme_choice(rng: np.random.Generator, value: Any, args: Any, options: Any) -> Any:
+    """Choose uniformly among all distinct items that can be chosen; None if not known."""
     given = {**dict(zip(("a", "size", "replace", "p"), args)), **options}
     items, p = given["a"], given.pop("p", None)
     if p is None:
         if np.ndim(items) > 1 or not given.get("replace", True):
             return None
         if np.ndim(items) == 0:
-            return _in_place_of(value, far_integers(stream, np.copy(value), 0, int(items) - 1))
+            return _in_place_of(value, extreme_integers(rng, np.copy(value), 0, int(items) - 1))
         if np.asarray(items).dtype.hasobject:
             return None
         _, first = np.unique(np.asarray(items), return_index=True)
         p = np.isin(np.arange(len(items)), first)
-    return stream.choice(**given, p=_even(np.asarray(p)))
+    return rng.choice(**given, p=_even(np.asarray(p)))

@@ -1,52 +1,52 @@
-r"""An event is learned from some runs of a mechanism, and its counts in others test a claim.
+r"""Learn an event from some runs of a mechanism and test a claim by its counts in other runs.
 
 **The test.** An event is counted in n runs of each input: X is Binomial(n, p), Y is
-Binomial(n, q), and the two are independent. The claim allows :math:`p \le h(q)` for a rising curve
-h. Two separate intervals charge the worst of both probabilities at once; the test here uses one
-number,
+Binomial(n, q), and the two are independent. The claim allows :math:`p \le h(q)` for an increasing
+curve h. Two separate confidence intervals would assume the worst of both probabilities at once; the
+test here uses one statistic,
 
 .. math:: S = X - cY, \qquad c \ge 0 \text{ fixed before counting.}
 
-**The p-value.** Fix a small :math:`\gamma`. Let C be the rectangle of Clopper and Pearson's
-intervals of p and of q, each two-sided and missing with probability at most
+**The p-value.** Fix a small :math:`\gamma`. Let C be the rectangle of the two-sided
+Clopper-Pearson intervals of p and of q, each of which misses with probability at most
 :math:`\gamma/2`, so that C misses (p, q) with probability at most :math:`\gamma`. Then
 
 .. math:: \pi = \gamma + \sup\{P_{p,q}(S \ge s) : (p, q) \in C, \; p \le h(q)\},
 
-with s the number that was observed, satisfies :math:`P(\pi \le \alpha) \le \alpha` wherever
+with s the observed value of S, satisfies :math:`P(\pi \le \alpha) \le \alpha` whenever
 :math:`p \le h(q)` (Berger and Boos, 1994): either C misses (p, q), or :math:`P_{p,q}(S \ge s) \le
-\alpha - \gamma`, and that happens with probability at most :math:`\alpha - \gamma`. If
-:math:`h_\theta` rises in :math:`\theta`, so does :math:`\pi`: all levels below one that is
-rejected are rejected too, so the largest one found, by whatever search, is a lower bound of
+\alpha - \gamma`, which happens with probability at most :math:`\alpha - \gamma`. If
+:math:`h_\theta` increases in :math:`\theta`, so does :math:`\pi`: all levels below a rejected one
+are rejected too. So the largest rejected level found, by any search, is a lower bound on
 :math:`\theta` that is too high with probability at most :math:`\alpha`.
 
-**The supremum** is bounded, not sampled. :math:`P_{p,q}(S \ge s)` rises in p and falls in q, so
-only the curve counts: q from a to b, p = h(q). In :math:`\vartheta = (\mathrm{logit}\,p,
-\mathrm{logit}\,q)` the two counts are an exponential family,
+**The supremum** is bounded, not sampled. :math:`P_{p,q}(S \ge s)` increases in p and decreases in
+q, so it suffices to consider the curve: q from a to b, p = h(q). In :math:`\vartheta =
+(\mathrm{logit}\,p, \mathrm{logit}\,q)` the two counts are an exponential family,
 
 .. math:: \ln P_\vartheta(S \ge s) = \ln \sum_{S \ge s} e^{\vartheta_1 x + \vartheta_2 y} w(x, y)
           - n A(\vartheta_1) - n A(\vartheta_2), \qquad A(t) = \ln(1 + e^t).
 
-The first term is convex, and on a segment nA lies above its chord by no less than
-:math:`-\tfrac18 n \Delta^2 \max A''`, :math:`A'' = p(1 - p)`. So on a segment the logarithm is at
-most the larger of its two ends plus :math:`\tfrac n8 (\Delta_1^2 \max p(1-p) + \Delta_2^2 \max
-q(1-q))`. The curve is cut into pieces; each lies below its chord raised by the largest excess over
-it (bounded at many places of the piece by the curve's right value and the chord's left value),
-and pieces are halved until the remainder is small.
+The first term is convex, and on a segment nA lies below its chord by at most
+:math:`\tfrac18 n \Delta^2 \max A''`, :math:`A'' = p(1 - p)`. So on a segment the logarithm is at
+most the larger of its two end values plus :math:`\tfrac n8 (\Delta_1^2 \max p(1-p) + \Delta_2^2
+\max q(1-q))`. The curve is cut into pieces. Each lies below its chord raised by the largest excess
+over it (bounded on a grid of the piece by the curve's right and the chord's left value), and pieces
+are halved until the remainder is small.
 
-**A probability** :math:`P(S \ge s) = \sum_y P(Y = y) P(X \ge s + cy)` is bounded from above by
+**A probability** :math:`P(S \ge s) = \sum_y P(Y = y) P(X \ge s + cy)` is bounded from above over
 blocks of y, with the second factor at the block's left end. All terms are positive. Rounding
 errors are those of the regularized incomplete beta function (1e-12, relative), of differences of
 the distribution function of Y (1e-16 times a summand's second factor and thus times the sum,
 because :math:`P(Y \le y) P(X \ge s + cy) \le P(S \ge s)`) and of s + cy, which is rounded so that
 the event grows; a factor of 1 + 1e-9 covers them.
 
-**Two stages.** An event is learned from few runs and counted in as many others; from all of these
-a second one is learned, and counted in the rest. Given the runs before it, each of the events has
-a p-value as above, so :math:`Z_k = -\Phi^{-1}(\pi_k)` is at most a normal variable in
-distribution, whatever happened before. The shares :math:`w_1 + w_2 = 1` are fixed before the first
-count, so :math:`\sqrt{w_1} Z_1 + \sqrt{w_2} Z_2` is at most a normal variable, too (Lehmacher and
-Wassmer, 1999): replace :math:`Z_2`, then :math:`Z_1`. It falls in :math:`\theta` as before.
+**Two stages.** A first event is learned from few runs and counted in as many others; a second is
+learned from all of these and counted in the rest. Given the earlier runs, each event has a p-value
+as above, so :math:`Z_k = -\Phi^{-1}(\pi_k)` is stochastically at most a standard normal variable,
+whatever happened before. The shares :math:`w_1 + w_2 = 1` are fixed before the first count, so
+:math:`\sqrt{w_1} Z_1 + \sqrt{w_2} Z_2` is stochastically at most standard normal, too (Lehmacher
+and Wassmer, 1999): replace :math:`Z_2`, then :math:`Z_1`. It decreases in :math:`\theta` as before.
 
 References
 ----------
@@ -75,16 +75,16 @@ from .outcomes import CHANGED, Batch, Outcomes, Raised, Reader, as_batch, finger
 
 __tracebackhide__ = True  # pytest shows the line that calls this package
 
-_SHARE = 1e-3  # gamma, as a share of the error that is allowed
+_SHARE = 1e-3  # gamma, as a share of the allowed error
 _BLOCKS = 128  # blocks of y in one probability
 _PLACES = 64  # points of a piece at which the curve is compared with its chord
 _REMAINDER = 0.1  # largest remainder of ln P on a piece
-_SAFETY = 1e-9  # rounding errors, relative
-_SEARCH = 40  # levels tried
-_NEAR = 0.01  # how far above its quantile the p-value may stay
-_HALVINGS = 12  # of a piece; the remainder left then is added as it is
-_CERTAIN = 1e-12  # p-values above 1 minus this share of the error count as that, which is charged
-# Slopes that are tried, in units of the claim's, and the place of the first.
+_SAFETY = 1e-9  # relative rounding error
+_SEARCH = 40  # most levels that are tried
+_NEAR = 0.01  # accepted excess of the score over its target quantile
+_HALVINGS = 12  # most halvings of a piece; a larger remainder is then included as it is
+_CERTAIN = 1e-12  # p-values are capped at 1 minus this share of the error, which is charged for it
+# Slopes that are tried, in units of the claim's slope, and the index of the first.
 _SLOPES, _FIRST_SLOPE = (0.8, 0.9, 1.0, 1.1, 1.2, 1.35, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0), 3
 
 _Array = NDArray[np.float64]
@@ -92,7 +92,7 @@ _Array = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Counts:
-    """How often an event happened, on the likelier input and on the other."""
+    """Counts of an event on the input where it is likelier and on the other one."""
 
     likelier: int
     other: int
@@ -102,7 +102,7 @@ class Counts:
 
 
 def interval(count: int, runs: int, miss: float) -> tuple[float, float]:
-    """Return Clopper and Pearson's interval, which misses with probability at most ``miss``."""
+    """Return the Clopper-Pearson interval, which misses with probability at most ``miss``."""
     low = special.betaincinv(count, runs - count + 1, miss / 2) if count else 0.0
     high = special.betainccinv(count + 1, runs - count, miss / 2) if count < runs else 1.0
     return float(low), float(high)
@@ -125,8 +125,8 @@ def _supremum(
     counts: Counts, limit: Limit, level: float, low: float, high: float, miss: float
 ) -> tuple[float, float]:
     """Return a bound on the largest ln P(S >= s) for q in [low, high], and its q."""
-    # Next to q = 0 and to p = 1 there is no logit: a little piece there is bounded by the
-    # larger p and the smaller q.
+    # The logit diverges at q = 0 and p = 1: a small piece there is bounded by the larger p and
+    # the smaller q.
     little = 1e-4 / counts.runs
     left = min(max(low, little), high)
     right = min(max(float(limit.least(1.0 - little, level)), left), high)
@@ -149,7 +149,7 @@ def _supremum(
 def _remainder(
     runs: int, limit: Limit, level: float, left: _Array, right: _Array
 ) -> tuple[_Array, _Array]:
-    """Return by how much each chord is raised, and how far ln P may exceed its ends' values."""
+    """Return by how much each chord is raised, and how far ln P may exceed its end values."""
     t = np.linspace(0.0, 1.0, _PLACES + 1)
     first, last = special.logit(left)[:, None], special.logit(right)[:, None]
     along = first + (last - first) * t
@@ -168,7 +168,7 @@ def _remainder(
 
 
 def _pieces(runs: int, limit: Limit, level: float, low: float, high: float) -> _Array:
-    """Return the borders of pieces of the curve, halved until their remainders are small."""
+    """Return the edges of the pieces of the curve, halved until their remainders are small."""
     first, last = np.arcsin(np.sqrt([low, high])).tolist()
     edges = np.sin(np.linspace(first, last, 9)) ** 2
     edges[0], edges[-1] = low, high
@@ -185,7 +185,7 @@ def _pieces(runs: int, limit: Limit, level: float, low: float, high: float) -> _
 
 
 def _log_tail(counts: Counts, p: _Array, q: _Array, miss: float) -> _Array:
-    """Return bounds on ln P(S >= s), one for each pair of probabilities."""
+    """Return an upper bound on ln P(S >= s) for each pair of probabilities."""
     n, c = counts.runs, counts.slope
     reach = -special.ndtri(min(0.25, miss)) + 2.0
     spread = np.sqrt(n * q * (1.0 - q)) + 1.0
@@ -212,8 +212,8 @@ def _log_tail(counts: Counts, p: _Array, q: _Array, miss: float) -> _Array:
 def best_slope(
     rates: tuple[float, float], level: float, runs: int, limit: Limit, miss: float
 ) -> float:
-    """Return the c whose test has the least p-value at counts that nine of ten reach."""
-    # Rates and level are guesses. The p-value falls to that c and rises behind it.
+    """Return the c with the smallest p-value at counts that nine of ten repetitions reach."""
+    # Rates and level are estimates. As a function of c, the p-value has a single minimum.
     guesses = np.array(rates[0]), np.array(rates[1])
     p, q = (float(rate) for rate in worst(*guesses, limit, POWER**2 / runs))
     inner = min(max(q, 1e-4 / runs), 1.0 - 1e-4 / runs)  # at 0 and 1 there may be no slope
@@ -236,13 +236,13 @@ def best_slope(
 def lower_bound(
     stages: Sequence[Counts], limit: Limit, miss: float, start: float = 0.0
 ) -> tuple[float, tuple[float, float]]:
-    """Return a lower bound on the level, and the last stage's pair where it is attained."""
+    """Return a lower bound on the level, and the last stage's pair at which it is attained."""
     charge = _CERTAIN * len(stages) if len(stages) > 1 else 0.0
     target = -float(special.ndtri(miss * (1.0 - charge)))
     counts = stages[-1]
 
     def score(level: float) -> tuple[float, float]:
-        """Return the p-value as a quantile of the normal law, in which it is about linear."""
+        """Return the combined p-value as a normal quantile, about linear in the level, and q."""
         total = q = 0.0
         for each in stages:
             log_p, q = log_p_value(each, limit, level, miss)
@@ -263,11 +263,11 @@ def lower_bound(
         high = min((level for level, (z, _) in tried.items() if z < target), default=math.inf)
         if low < 0.0:
             return 0.0, (float(limit.most(tried[0.0][1], 0.0)), tried[0.0][1])
-        # If the start is rejected, the bound shall exceed it.
+        # If the start is rejected, the bound must exceed it.
         near = low > start or high <= start
         if (near and tried[low][0] - target < _NEAR) or high - low < 1e-9 * max(1.0, low):
             break
-        # The quantile falls about linearly: by one in a standard error.
+        # The quantile decreases about linearly, by one per standard error.
         last = sorted((abs(z - target), z, at) for at, (z, _) in tried.items())[:2]
         _, z, at = last[0]
         if len(last) == 2 and last[1][0] < 3.0 and z != last[1][1]:
@@ -284,7 +284,7 @@ def lower_bound(
 
 
 def _error(counts: Counts, limit: Limit) -> float:
-    """Return about the standard error of the level."""
+    """Return the approximate standard error of the level."""
     n = counts.runs
     p, q = (counts.likelier + 1.0) / (n + 2.0), (counts.other + 1.0) / (n + 2.0)
     more = [min(1.0 - 0.5 / n, rate + math.sqrt(rate * (1.0 - rate) / n)) for rate in (p, q)]
@@ -298,19 +298,19 @@ def _error(counts: Counts, limit: Limit) -> float:
 
 Mechanism = Callable[..., Any]
 
-_UNSEEN = 0.9  # share of outputs that were never seen before from which a note says so
-_PILOT = 1 << 13  # runs of the first call: how wide outcomes are is not known yet
-_LEARNING = 1.25  # standard errors of the learned event, beside those of the bound
-_LEARN = 1 << 18  # runs of each input from which an event of one number is learned, at most
+_UNSEEN = 0.9  # share of new outputs above which a note says that outputs hardly repeat
+_PILOT = 1 << 13  # runs of the first call, when the width of outcomes is not known yet
+_LEARNING = 1.25  # standard errors due to learning, relative to those of the bound
+_LEARN = 1 << 18  # most runs of each input for learning an event, for outputs of one number
 _LEARN_WIDE = 1 << 16  # the same for vectors
-_LEARN_ENTRIES = 1 << 25  # the same for entries of vectors
-_TWO_STAGES = 4  # times the fewest runs, from which on there are two stages,
-_EARLY = 64  # of which the first one learns from so many at least,
-_RARE = 20  # and does not count what happens less often: each of two such tests has coarse steps
-_CALL_ENTRIES = 1 << 21  # entries of one call's output
-_CALLS = 1 << 14  # runs held at once where every run is a call
-_FALLBACK = 20_000  # runs of each input where a call on many runs raised
-_FEWEST = 8
+_LEARN_ENTRIES = 1 << 25  # the same in entries of vectors
+_TWO_STAGES = 4  # two stages are used from this multiple of the fewest runs,
+_EARLY = 64  # if the first stage can learn from this many runs,
+_RARE = 20  # and expects this many counts: p-values of rarer events have coarse steps
+_CALL_ENTRIES = 1 << 21  # most entries of one call's output
+_CALLS = 1 << 14  # runs held at once if each run is a call
+_FALLBACK = 20_000  # runs of each input after a call on many runs raised
+_FEWEST = 8  # fewest runs of each input
 _SIGNATURES = {
     "each": "mechanism(dataset, rng)",
     "single": "mechanism(dataset, rng, size), or mechanism(dataset, rng) with vectorized=False",
@@ -354,7 +354,7 @@ class _Source:
 
 
 class _Stage(NamedTuple):
-    """An event and how often it happened, on the dataset and on the neighbour."""
+    """An event and its counts on the dataset and on the neighbour."""
 
     choice: Choice
     counts: tuple[int, int]
@@ -363,16 +363,16 @@ class _Stage(NamedTuple):
     share: float = 1.0
 
     def tested(self) -> Counts:
-        """Return the counts by the input on which the event is likelier."""
+        """Return the counts in the order likelier input, other input."""
         side = self.choice.likelier
         return Counts(self.counts[side], self.counts[1 - side], *self[2:])
 
 
 class CountedEvent(NamedTuple):
-    """An event with its counts on both inputs, and the lower bound on the level of a limit."""
+    """An event with its counts on both inputs, and the lower bound on a limit's level."""
 
     level: float
-    pair: tuple[float, float]  # of probabilities, where the bound is attained
+    pair: tuple[float, float]  # probabilities at which the bound is attained
     event: OutcomeEvent
     likelier: str  # "dataset" or "neighbour"
     counts: tuple[int, int]  # on the dataset and on the neighbour
@@ -416,7 +416,7 @@ def learn_and_count(
         stages = measure("batch" if vectorized else "each", samples)
     except _CallFailed as failure:
         failed = str(failure)
-    if failed:  # outside, so that a traceback has what is raised now alone
+    if failed:  # outside of except, so that a traceback shows only what is raised now
         samples = min(samples, max(_FALLBACK, needed))
         notes = (
             f"A call on many runs raised {failed}, so {samples:,} runs of each input were made "
@@ -442,7 +442,7 @@ def learn_and_count(
 
 
 def _learned(samples: int, miss: float) -> int:
-    """Return how many runs are learned from: the number that minimizes the sum of both errors.
+    """Return the number of runs for learning that minimizes the sum of both errors.
 
     a/sqrt(l) + b/sqrt(n - l) is smallest where l/(n - l) = (a/b)**(2/3).
     """
@@ -476,7 +476,7 @@ def samples_for(limit: Limit, claim: float, miss: float) -> int:
 def _measure(
     sources: list[_Source], samples: int, limit: Limit, claim: float, miss: float
 ) -> list[_Stage]:
-    """Learn an event and count it, in one stage or in two."""
+    """Learn an event and count it in other runs, in one or two stages."""
     planned = _learned(samples, miss)
     early = planned - planned // 3
     two = early >= _EARLY and samples >= _TWO_STAGES * samples_for(limit, claim, miss)
@@ -485,7 +485,7 @@ def _measure(
     reader = Reader(batches, entries=True)
     width = max(1, reader.width)
     most = min(_LEARN if width == 1 else _LEARN_WIDE, _LEARN_ENTRIES // width)
-    two = two and 2 * early <= most  # of very many runs learning takes a small part
+    two = two and 2 * early <= most  # with very many runs, learning uses a small part anyway
     learn = early if two else min(planned, max(pilot, most))
     chunk = max(1, _CALL_ENTRIES // width)
     if sources[0].mode != "batch":
@@ -517,7 +517,7 @@ def _measure(
     def slope(choice: Choice, runs: int) -> float:
         return best_slope(choice.rates, max(claim, choice.level), runs, limit, miss)
 
-    # All of a test follows from the outcomes before those that it counts.
+    # Every choice of a test depends only on outcomes before those that it counts.
     stages: list[_Stage] = []
     left = samples - learn
     if two:
@@ -548,9 +548,9 @@ def _measure(
 
 
 def _first_share(choice: Choice, runs: int, rest: int, goal: Goal) -> float:
-    """Return the share of a first stage of so many runs, 0 for an event without prospects."""
-    # In proportion to the squares of the expected quantiles, of which the second is one at least
-    # with which nine of ten tests refute the claim.
+    """Return the share of a first stage of ``runs`` runs, 0 for an unpromising event."""
+    # Shares are proportional to the squared expected quantiles. The second is assumed to be at
+    # least the one with which nine of ten tests refute the claim.
     if choice.rates[0] * runs < _RARE:
         return 0.0
     p, q = ((rate * runs + 1.0) / (runs + 2.0) for rate in choice.rates)
@@ -563,9 +563,9 @@ def _first_share(choice: Choice, runs: int, rest: int, goal: Goal) -> float:
 
 
 def check_independent(earlier: Outcomes, later: Outcomes) -> None:
-    """Raise where a second call shows that runs are not independent."""
-    # By chance, 16 runs or more that all agree in each of two calls but not between them, or
-    # two calls that agree run by run although most runs differ, practically never happen.
+    """Raise if a second call shows that runs are not independent."""
+    # It practically never happens by chance that 16 or more runs all agree within each of two
+    # calls but not between them, or that two calls agree run by run although most runs differ.
     size = min(len(earlier), len(later))
     a, b = earlier.values[:size], later.values[:size]
     if size < 16 or not a.shape[1]:

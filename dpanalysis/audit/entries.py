@@ -1,8 +1,8 @@
-"""Outputs with entries, as rows of numbers: dictionaries, sets, and sequences of any length.
+"""Convert collections to rows of numbers: dictionaries, sets, and sequences of any length.
 
-Such an output is an atom by itself, equal to no other as soon as it holds noise. Here each key or
-place is a column, and so is the number of entries. What an output lacks is a number below all that
-its column has shown. This is post-processing, so it can hide a violation and never make one up.
+As an atom, such an output equals no other once it contains noise. Here each key or position is a
+column, and so is the number of entries. A missing entry becomes a number below all values of its
+column. This is post-processing, so it can hide a violation but never create one.
 """
 
 from __future__ import annotations
@@ -22,38 +22,38 @@ from typing import Any, TypeAlias
 import numpy as np
 import scipy.sparse as sp
 
-_COLUMNS = 1_024  # keys or places that are columns: the most frequent ones
-_DEEPEST = 4  # collections within collections
-_COUNTED = 64  # different entries of sequences that are counted, at most
-_REMEMBERED = 1 << 16  # sequences whose row is kept
+_COLUMNS = 1_024  # most keys or positions that are columns: the most frequent ones
+_DEEPEST = 4  # deepest nesting of collections
+_COUNTED = 64  # most distinct entries of sequences whose occurrences are counted
+_REMEMBERED = 1 << 16  # most sequences whose row is cached
 
 _PLAIN = {float, int, bool, np.float64, np.int64, np.bool_}
 _SIMPLE = {*_PLAIN, str}
 
-_COUNT = object()  # the first key of such a column
+_COUNT = object()  # first key in the path of a column that counts an entry
 _Path: TypeAlias = "tuple[Hashable, ...]"
-_Column: TypeAlias = "tuple[_Path, bool]"  # and whether its entries are words
+_Column: TypeAlias = "tuple[_Path, bool]"  # path, and whether its entries are words
 
 
 class Outcome:
-    """What a run gave where that is no output, such as an exception."""
+    """The result of a run that is not an output, such as an exception."""
 
 
 class Shown(str):
-    """How an object that has no hash is printed: it may hold more than it shows."""
+    """The repr of an object that has no hash; the object may hold more than it prints."""
 
     __slots__ = ()
 
 
 def is_shown(key: Hashable) -> bool:
-    """Whether a stand-in for an object, or one within it, is only how it is printed."""
+    """Return whether a key, or a part of it, is only the repr of an object."""
     return isinstance(key, Shown) or (
         isinstance(key, (tuple, frozenset)) and any(map(is_shown, key))
     )
 
 
 def as_array(output: Any) -> Any:
-    """Return tensors and sparse matrices as arrays, with NaN for what is masked; others as is."""
+    """Return tensors, sparse and masked arrays as arrays, masked entries as NaN; others as is."""
     if type(output) in _SIMPLE:
         return output
     if hasattr(output, "detach") and hasattr(output, "cpu"):  # PyTorch
@@ -61,7 +61,7 @@ def as_array(output: Any) -> Any:
         tensor = tensor.to_dense() if str(tensor.layout) != "torch.strided" else tensor
         try:
             return tensor.resolve_conj().numpy()
-        except TypeError:  # numbers that NumPy does not have
+        except TypeError:  # a dtype that NumPy lacks
             return tensor.float().numpy()
     if sp.issparse(output):
         return output.toarray()
@@ -73,12 +73,12 @@ def as_array(output: Any) -> Any:
 
 
 def plain(output: Any) -> Any:
-    """Return an object with fields as a dictionary, a table as an array or as its columns."""
+    """Return dataclasses and records as dictionaries, tables as arrays or dicts of columns."""
     if type(output) in _SIMPLE:
         return output
     if dataclasses.is_dataclass(output) and not isinstance(output, (type, Outcome)):
         return {each.name: getattr(output, each.name) for each in dataclasses.fields(output)}
-    if hasattr(output, "iloc") and hasattr(output, "to_numpy"):  # of pandas
+    if hasattr(output, "iloc") and hasattr(output, "to_numpy"):  # pandas
         named = type(output.index).__name__ != "RangeIndex"
         values = output.to_numpy()
         if values.ndim == 1 and named and output.index.is_unique:
@@ -102,7 +102,7 @@ def _measured(output: Any) -> Any:
     if isinstance(output, decimal.Decimal):
         return float(output)
     if isinstance(output, np.ndarray | np.generic) and output.dtype.kind in "mM":
-        # Whole seconds first: nanoseconds have room for 292 years on either side of 1970 alone.
+        # Whole seconds first: nanoseconds cover only 292 years on either side of 1970.
         seconds = output.astype(f"{output.dtype.kind}8[s]")
         rest = (output - seconds.astype(output.dtype)).astype("m8[ns]").astype(np.int64)
         return np.where(np.isnat(output), np.nan, seconds.astype(np.int64) + 1e-9 * rest)
@@ -124,21 +124,21 @@ _DELIMITED = re.compile(
 
 
 def words_and_numbers(text: str) -> list[Any]:
-    """Return a text as the words between its numbers, and the numbers at the odd places."""
+    """Split a text at its numbers: words at even positions, numbers at odd ones."""
     parts: list[Any] = _DELIMITED.split(text)
     parts[1::2] = map(float, parts[1::2])
     return parts
 
 
 def is_collection(output: Any) -> bool:
-    """Return whether an output has entries."""
+    """Return whether an output is a collection: dict, list, tuple, set or 1-D array."""
     return isinstance(output, (dict, list, tuple, set, frozenset)) or (
         isinstance(output, np.ndarray) and output.ndim == 1
     )
 
 
 class Entries:
-    """The columns of collections, fixed by some of them."""
+    """The columns of collections, fixed by a sample of them."""
 
     def __init__(self, outputs: list[Any]) -> None:
         shown: dict[_Column, list[float]] = {}
@@ -149,28 +149,28 @@ class Entries:
                 if value is None:
                     words.add(hashable(leaf))
                 shown.setdefault((path, value is None), []).append(0.0 if value is None else value)
-        # Not in the order in which they came: outputs on one input came first.
+        # Sorted, not in order of appearance: outputs on one input came first.
         self._words = {word: float(code) for code, word in enumerate(sorted(words, key=printed))}
         counted = [column for column in shown if column[0][0] is _COUNT]
         self._counts = 0 < len(counted) <= _COUNTED
         if not self._counts:
             shown = {column: shown[column] for column in shown if column[0][0] is not _COUNT}
         kept = sorted(shown, key=lambda column: -len(shown[column]))[:_COLUMNS]
-        kept.sort(key=lambda column: column[0][0] is _COUNT)  # places come first
+        kept.sort(key=lambda column: column[0][0] is _COUNT)  # positions come first
         self._columns = {column: place for place, column in enumerate(kept)}
         self._missing = np.array([_below(shown[column]) for column in kept] + [0.0])
-        # Dictionaries of numbers alone, the most common ones, need no look at each entry.
+        # A fast path for flat dictionaries of numbers, the most common outputs.
         flat = all(len(path) == 1 and not word for path, word in kept)
         self._keys = [path[0] for path, _ in kept] if flat else None
         self._known: dict[Hashable, np.ndarray] = {}
 
     @property
     def width(self) -> int:
-        """How many numbers an outcome has."""
+        """Number of columns."""
         return int(self._missing.size)
 
     def rows(self, outputs: list[Any]) -> np.ndarray:
-        """Return the numbers of outputs, an array of shape (outputs, width)."""
+        """Return the rows of outputs, an array of shape (outputs, width)."""
         if self._keys is not None and all(type(output) is dict for output in outputs):
             pairs = list(zip(self._keys, self._missing.tolist()))
             found = [[x.get(*pair) for pair in pairs] + [len(x)] for x in outputs]
@@ -180,7 +180,7 @@ class Entries:
         return np.array([self._row(output) for output in outputs]).reshape(-1, self.width)
 
     def _row(self, output: Any) -> np.ndarray:
-        """Return the numbers of one output; sequences of words, or of integers, repeat."""
+        """Return the row of one output; those of sequences, which may repeat, are cached."""
         try:
             key = tuple(output) if isinstance(output, (list, tuple)) else None
             row = self._known.get(key) if key is not None else self._read(output)
@@ -204,7 +204,7 @@ class Entries:
         return row
 
     def name(self, place: int) -> str:
-        """Return a column in words."""
+        """Return the name of a column."""
         if place >= len(self._columns):
             return "len(output)"
         path, word = list(self._columns)[place]
@@ -215,7 +215,7 @@ class Entries:
 
 
 def _leaves(output: Any, path: _Path = ()) -> Iterator[tuple[_Path, Any]]:
-    """Yield the entries of a collection, and those of collections within it."""
+    """Yield (path, entry) of a collection, recursively."""
     if isinstance(output, (set, frozenset)):
         pairs: Iterable[tuple[Any, Any]] = ((key, 1.0) for key in sorted(output, key=printed))
     else:
@@ -237,7 +237,7 @@ def _counts(output: Any) -> Iterator[tuple[_Path, Any]]:
 
 
 def _number(leaf: Any) -> float | None:
-    """Return a leaf as a number, None where it is none."""
+    """Return a leaf as a number, None if it is not one."""
     if type(leaf) is str or not isinstance(leaf, (numbers.Real, np.bool_)):
         return None
     try:
@@ -247,12 +247,12 @@ def _number(leaf: Any) -> float | None:
 
 
 def _below(shown: list[float]) -> float:
-    """Return a number below those shown."""
+    """Return a number below all finite values of a column."""
     return math.floor(min((value for value in shown if math.isfinite(value)), default=0.0)) - 1.0
 
 
 def hashable(output: Any) -> Hashable:
-    """Return a hashable stand-in for any object: equal ones have equal stand-ins."""
+    """Return a hashable key for any object; equal objects have equal keys."""
     if type(output) is str:  # the most common ones
         return output
     output = plain(output)
@@ -272,7 +272,7 @@ def hashable(output: Any) -> Hashable:
 
 
 def printed(key: Any) -> str:
-    """Return the repr of a stand-in, with sets in an order that no hash decides."""
+    """Return the repr of a key, with sets in an order that does not depend on hashes."""
     if isinstance(key, frozenset) and key:
         return "frozenset({" + ", ".join(sorted(map(printed, key))) + "})"
     if type(key) is tuple:

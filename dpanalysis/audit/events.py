@@ -1,9 +1,9 @@
-"""Events that tell two inputs apart, the scores that define them, and the limits of a claim.
+"""Events that distinguish two inputs, the scores that define them, and the limits of a claim.
 
 A score maps an outcome to a number that tends to be larger on one input. An event is a set of
-outcomes by a score; it can be counted again and printed. A limit is a curve: the largest
+outcomes defined by a score; it can be counted again and printed. A limit is a curve: the largest
 probability p of an event on one input that a claim allows at probability q on the other. Both
-curves here rise in q and in their level, which is all that :mod:`.counting` needs.
+curves here increase in q and in their level, which is all that :mod:`.counting` requires.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ __all__ = [
 
 
 class Score(Protocol):
-    """A number for each run, from the numbers of its outcome."""
+    """A function that maps the numbers of each run's outcome to one number."""
 
     def __call__(self, values: np.ndarray) -> np.ndarray:
         """Map an array of shape (runs, k) to one of shape (runs,); NaN where undefined."""
@@ -43,7 +43,7 @@ class Score(Protocol):
 
 
 def values_of(score: Score | None, outcomes: Outcomes) -> np.ndarray:
-    """Return the score of every run, NaN for atoms; floating-point errors become NaN quietly."""
+    """Return the score of every run, NaN for atoms; floating-point errors give no warnings."""
     if score is None:
         return np.full(len(outcomes), np.nan)
     with np.errstate(all="ignore"):
@@ -57,7 +57,7 @@ def unit_of(score: Score | None) -> Unit:
 
 @dataclass(frozen=True)
 class Coordinate:
-    """One number of the outcome."""
+    """One coordinate of the outcome."""
 
     index: int
 
@@ -70,7 +70,7 @@ class Coordinate:
 
 @dataclass(frozen=True)
 class Norm:
-    """Euclidean, or largest absolute, or largest, or smallest entry."""
+    """The Euclidean norm, or the largest absolute, largest or smallest entry."""
 
     kind: str
 
@@ -87,7 +87,7 @@ class Norm:
 
 @dataclass(frozen=True)
 class Unit:
-    """The location and scale of a score, so that scores from separate fits compare."""
+    """The location and scale of a score, which make scores of separate fits comparable."""
 
     middle: float = 0.0
     spread: float = 1.0
@@ -127,8 +127,8 @@ class Cells:
     """A partition of the outcomes by a score: bins, repeated values, NaN, atoms, anything else."""
 
     edges: np.ndarray  # of the bins
-    repeated: np.ndarray  # values that are cells by themselves
-    ratios: np.ndarray  # estimated, one a cell
+    repeated: np.ndarray  # values that each form a cell
+    ratios: np.ndarray  # estimated log-ratio of each cell
 
     def index(self, scores: np.ndarray, codes: np.ndarray | None) -> np.ndarray:
         """Return the cell of every run."""
@@ -174,11 +174,11 @@ class Cells:
         return cls(edges, repeated, np.where(first + second > 0, ratios, 0.0))
 
 
-_OFTEN, _REPEATED = 5, 256  # how often a value is seen that is a cell, and most such values
+_OFTEN, _REPEATED = 5, 256  # fewest counts of a value that forms a cell, and most such values
 
 
 def _repeated(ordered: np.ndarray) -> np.ndarray:
-    """Return repeated values (the most frequent ones if there are many) and infinite ones."""
+    """Return the repeated values (the most frequent if there are many) and infinite ones."""
     if not ordered.size:
         return ordered
     starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
@@ -252,13 +252,13 @@ class Trees:
 
 
 def bounded(values: np.ndarray) -> np.ndarray:
-    """Return finite values: trees refuse infinite ones, and take NaN."""
+    """Return the values with infinities clipped: trees accept NaN but not infinities."""
     return np.clip(values, -1e300, 1e300)
 
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Learned log-ratio of the whole outcome, where outcomes repeat."""
+    """Learned log-ratio of the whole outcome, for outcomes that repeat; 0 for a new one."""
 
     table: dict[bytes, float]
 
@@ -270,7 +270,7 @@ class Rows:
         return "learned log-ratio of the whole output"
 
     def outcomes(self, threshold: float, above: bool) -> tuple[list[list[float]], bool]:
-        """Return the outcomes on one side of a threshold, and whether new ones lie there."""
+        """Return the outcomes on one side of a threshold, and whether new outcomes lie there."""
         rows = [
             np.frombuffer(key).tolist()
             for key, ratio in self.table.items()
@@ -280,8 +280,8 @@ class Rows:
 
 
 def row_keys(values: np.ndarray) -> list[bytes]:
-    """Return each row as bytes: equal rows have equal ones."""
-    flat = np.ascontiguousarray(values + 0.0)  # -0.0 and 0.0 are one outcome
+    """Return each row as bytes, equal for equal rows."""
+    flat = np.ascontiguousarray(values + 0.0)  # -0.0 becomes 0.0
     keys = flat.view(np.dtype((np.void, flat.shape[1] * 8)))
     return [bytes(key) for key in keys.reshape(-1).tolist()]
 
@@ -289,7 +289,7 @@ def row_keys(values: np.ndarray) -> list[bytes]:
 # Events
 
 
-_PIECES = 6  # pieces of an event that are printed
+_PIECES = 6  # most pieces of an event that are printed
 
 
 @dataclass(frozen=True, eq=False)
@@ -301,7 +301,7 @@ class Line:
     above: bool
 
     def contains(self, outcomes: Outcomes) -> np.ndarray:
-        """Return which runs lie in it."""
+        """Return which runs lie in the event."""
         scores = values_of(self.score, outcomes)
         return scores >= self.threshold if self.above else scores < self.threshold
 
@@ -324,7 +324,7 @@ class Union:
     names: tuple[str, ...]
 
     def contains(self, outcomes: Outcomes) -> np.ndarray:
-        """Return which runs lie in it."""
+        """Return which runs lie in the event."""
         scores = values_of(self.score, outcomes)
         return self.included[self.cells.index(scores, outcomes.codes)]
 
@@ -360,7 +360,7 @@ def _number(value: float) -> str:
 
 
 class OutcomeEvent:
-    """A set of outcomes; call it on outputs to see which lie in it."""
+    """A set of outcomes; calling it on outputs returns which of them it contains."""
 
     def __init__(self, test: Line | Union, reader: Reader) -> None:
         self._test, self._reader = test, reader
@@ -390,7 +390,7 @@ class ApproximateLimit:
     delta: float
 
     def describe(self, level: float) -> str:
-        """Return a level in words."""
+        """Return the description of a level."""
         return f"epsilon = {level:g} at delta = {self.delta:g}"
 
     def most(self, q: ArrayLike, level: ArrayLike) -> NDArray[np.float64]:
@@ -403,7 +403,7 @@ class ApproximateLimit:
         return np.asarray(least, dtype=np.float64)
 
     def level(self, p: ArrayLike, q: ArrayLike) -> NDArray[np.float64]:
-        """Return the smallest epsilon that allows the pair; -inf where every one does."""
+        """Return the smallest epsilon that allows the pair; -inf if every epsilon does."""
         with np.errstate(divide="ignore"):
             excess = np.log(np.maximum(0.0, np.asarray(p) - self.delta))
             return np.where(np.isneginf(excess), -np.inf, excess - np.log(q))
@@ -418,7 +418,7 @@ class GaussianLimit:
     """mu-Gaussian differential privacy: p <= Phi(Phi^-1(q) + mu) (Dong, Roth, Su, 2022)."""
 
     def describe(self, level: float) -> str:
-        """Return a level in words."""
+        """Return the description of a level."""
         return f"mu = {level:g}"
 
     def most(self, q: ArrayLike, level: ArrayLike) -> NDArray[np.float64]:
@@ -430,7 +430,7 @@ class GaussianLimit:
         return np.asarray(special.ndtr(special.ndtri(p) - level), dtype=np.float64)
 
     def level(self, p: ArrayLike, q: ArrayLike) -> NDArray[np.float64]:
-        """Return the smallest mu that allows the pair; -inf where every one does."""
+        """Return the smallest mu that allows the pair; -inf if every mu does."""
         p, q = np.asarray(p), np.asarray(q)
         with np.errstate(invalid="ignore"):
             found = special.ndtri(p) - special.ndtri(q)

@@ -1,16 +1,16 @@
-r"""Divergences between two laws to full accuracy: sums over outcomes, or quadrature of densities.
+r"""Divergences of two laws to full accuracy: sums over outcomes, or quadrature of densities.
 
 Everything is computed from :math:`u = \ln p/q` as an integral of positive terms,
 
 .. math:: D_\alpha(P\|Q) = \frac{1}{\alpha-1}\ln\Big(1 + (\alpha-1)\int p\,\Big[\kappa(-u)
           + \frac{\kappa((\alpha-1)u)}{\alpha-1}\Big]\Big), \qquad \kappa(x) = e^x - 1 - x \ge 0,
 
-so that neither a tiny nor a huge divergence loses its relative accuracy, and order 1 is no
-special case. Laws must be normalized; this is checked.
+so that tiny and huge divergences keep their relative accuracy, and order 1 is not a special case.
+Laws must be normalized; this is checked.
 
-A density may be a plain function. It underflows: far out it is 0 although its law has mass there.
-Where the density of Q *fades* in this way, P is cut, and a divergence that would need values
-beyond is an error. Where a density jumps to 0, its support ends.
+A density may be a plain function. Far out it underflows to 0 although its law has mass there. If
+the density of Q *fades* in this way, P is truncated, and a divergence that would need values
+beyond raises an error. Where a density jumps to 0, its support ends.
 """
 
 from __future__ import annotations
@@ -27,21 +27,21 @@ from numpy.typing import ArrayLike
 from .._validation import check_finite, check_number, check_reals
 from .quadrature import EPS, Array, Density, DensityPair, Integrand, excess, first, moment, rounding
 
-_FLOOR = 1e-300  # below, floats lose digits
-_FADED = 1e-30  # a last value below this share of the highest one is no jump
-_NEGLIGIBLE = -20.0  # logarithm
+_FLOOR = 1e-300  # below this, floats lose digits
+_FADED = 1e-30  # a last value below this share of the peak is underflow, not a jump
+_NEGLIGIBLE = -20.0  # logarithm of a negligible share of an integral
 _DISTANCES = np.exp2(np.arange(-60.0, 1001.0))
 
 
 @dataclass(frozen=True)
 class Plain(Density):
-    """A density given as a plain function; at the ends ``faded`` of (low, high) it underflows."""
+    """A density given as a plain function; ``faded``: whether it underflows at (low, high)."""
 
     faded: tuple[bool, bool] = (False, False)
 
     @classmethod
     def of(cls, name: str, pdf: Callable[[Any], Any]) -> Plain:
-        """Find the mode and the support of a density of arrays or of one number."""
+        """Find the mode and the support of a density that maps arrays or single numbers."""
         values = _vectorized(name, pdf)
         x = np.concatenate([-_DISTANCES[::-1], [0.0], _DISTANCES])
         mode = float(x[np.argmax(values(x))])
@@ -71,7 +71,7 @@ class Plain(Density):
 
 
 def _vectorized(name: str, pdf: Callable[[Any], Any]) -> Callable[[Array], Array]:
-    """Return the density of arrays; 0 where it is below the smallest float with all digits."""
+    """Return the density as a function of arrays; values below ``_FLOOR`` become 0."""
 
     def one(x: float) -> float:
         try:
@@ -125,13 +125,13 @@ def _end(values: Callable[[Array], Array], mode: float, sign: float) -> float:
 
 @dataclass(frozen=True)
 class CutPair(DensityPair):
-    """Two densities; q is unknown beyond the cuts."""
+    """Two densities, where q is unknown beyond the cuts."""
 
     cuts: tuple[float, ...] = ()
 
     @classmethod
     def of(cls, p: Density, q: Plain) -> CutPair:
-        """Cut p where q fades."""
+        """Truncate p where q fades."""
         low, high = (
             end if faded else sign * math.inf
             for end, faded, sign in zip(q.support, q.faded, (-1.0, 1.0))
@@ -171,7 +171,7 @@ class CutPair(DensityPair):
 # Divergences
 
 
-# Sums of probabilities and integrals of densities may miss one by this much.
+# Sums of probabilities and integrals of densities may differ from 1 by this much.
 _NORMALIZED = 1e-8
 
 
@@ -193,7 +193,7 @@ def renyi_divergence(p: Any, q: Any, order: float, *, full_output: bool = False)
     Returns
     -------
     divergence : float
-        Infinite where P has mass that Q has not, or the integral diverges.
+        Infinite if P has mass where Q has none, or the integral diverges.
     error : float
         Only with ``full_output``.
 
@@ -313,7 +313,7 @@ def _density(name: str, value: Any) -> Density:
 
 
 def _known(law: Any) -> Density | None:
-    """Return the density of a distribution of SciPy that knows its logarithm, or None."""
+    """Return the density of a SciPy distribution that defines its logarithm, or None."""
     owner = getattr(law, "__self__", None)
     if getattr(law, "__name__", "") == "pdf" and hasattr(owner, "logpdf"):
         law = owner
@@ -331,13 +331,13 @@ def _known(law: Any) -> Density | None:
     return Density(law.logpdf, (float(law.median()),), (float(low), float(high)))
 
 
-# Distances from a density's points at which its values belong to the key of its integral.
+# Distances from a density's points; its values there are part of the cache key of its integral.
 _PROBES = np.array([-20.0, -3.0, -1.0, -0.1, 0.0, 0.1, 1.0, 3.0, 20.0])
 
 
 def _mass(density: Density) -> tuple[float, float]:
     """Return the integral of a density and its error, at most 1e-6."""
-    # Values at some points are part of the key: the density's object may be changed later.
+    # Values at some points are part of the cache key, since the density may be mutated later.
     at = np.add.outer(np.array(density.points or (0.0,)), _PROBES).ravel()
     return _mass_of(density, density(at).tobytes())
 
@@ -391,7 +391,7 @@ class _Finite:
     def hockey_stick(self, epsilon: float) -> tuple[float, float]:
         log_value, relative = self._sum(excess(epsilon))
         value = min(1.0, math.exp(log_value))
-        # Rounding decides whether outcomes whose ratio is the level count.
+        # Rounding decides whether outcomes whose ratio equals the level count.
         lp, lq, u = self._logs
         noise = rounding(lp, lq, np.ones_like(u))
         near = np.abs(np.where(np.isfinite(u), u, np.inf) - epsilon) <= noise

@@ -1,25 +1,25 @@
 r"""An exact test of a claim for a release that is assumed to be Gaussian; void if it is not.
 
-Let the release be :math:`N(m, \Sigma)` on the one input and :math:`N(m', \Sigma)` on the other, all
-three unknown, in k dimensions. The best test of the two inputs is that of N(0, 1) against
+Let the release be :math:`N(m, \Sigma)` on one input and :math:`N(m', \Sigma)` on the other, all
+three unknown, in k dimensions. The optimal test of the two inputs is that of N(0, 1) against
 N(mu, 1), so the release is exactly mu-Gaussian private on them (Dong, Roth, Su, 2022) with
 
 .. math:: \mu^2 = (m - m')^T \Sigma^{-1} (m - m').
 
-From n runs of each input take the means' difference d and the pooled covariance S. Hotelling's
-statistic :math:`T^2 = \tfrac n2 d^T S^{-1} d` satisfies
+From n runs of each input compute the difference of the means d and the pooled covariance S.
+Hotelling's statistic :math:`T^2 = \tfrac n2 d^T S^{-1} d` satisfies
 
 .. math:: \frac{2n - k - 1}{k (2n - 2)} T^2 \sim F'\bigl(k, 2n - k - 1, \tfrac n2 \mu^2\bigr),
 
-a noncentral F law; for k = 1 it is that of the square of Student's noncentral t. The law's tails
-rise in mu, so the largest mu under which the statistic or a larger one has a probability of at most
-:math:`\alpha` is a lower bound that is too high with probability :math:`\alpha`: exactly, whatever
-the number of runs. All deltas follow from mu.
+a noncentral F law; for k = 1 it is that of the square of Student's noncentral t. The law's upper
+tail increases in mu, so the largest mu under which the statistic or a larger one has probability at
+most :math:`\alpha` is a lower bound that is too high with probability :math:`\alpha`, exactly, for
+any number of runs. All deltas follow from mu.
 
-**What is not tested stays assumed.** Normality is tested by Anderson and Darling's statistic with
-Stephens' (1986) approximate p-values, and equal variances by the F test, each along every
-coordinate and along the direction that tells the inputs apart. A law that passes may still differ
-in its tails, where few runs fall and where small deltas are decided.
+**What is not tested remains an assumption.** Normality is tested by the Anderson-Darling statistic
+with Stephens' (1986) approximate p-values, and equal variances by the F test, each along every
+coordinate and along the direction that separates the inputs best. A law that passes may still
+differ in its tails, where few runs fall and where small deltas are decided.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from .verify import GaussianPrivacy, VerdictBase, check_inputs, parse_claim
 __tracebackhide__ = True  # pytest shows the line that calls this package
 
 _FEWEST = 8
-_SAFETY = 1e-9  # relative: of the root, and of epsilon, which is rounded up
+_SAFETY = 1e-9  # relative error of the root, and of epsilon, which is rounded up
 
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
@@ -54,13 +54,13 @@ class GaussianVerdict(VerdictBase):
     refuted, bounded, claim, delta, confidence, notes
         As of a :class:`Verdict`.
     void : str
-        Why the release is not taken for Gaussian, so that nothing is refuted; empty if it is.
+        Why the release does not count as Gaussian, so that nothing is refuted; empty if it does.
     bound : float
         Lower bound on the claimed parameter, epsilon at ``delta`` or mu; 0 if void.
     least_mu : float
         Lower bound on mu, whichever parameter is claimed; also ``mu``.
     estimate : float
-        Plain estimate of mu.
+        Point estimate of mu.
     samples : int
         Runs of each input.
     """
@@ -76,7 +76,7 @@ class GaussianVerdict(VerdictBase):
         return self.least_mu
 
     def epsilon_at(self, delta: float) -> float:
-        """Return the lower bound on epsilon at any delta in (0, 1) that follows from mu.
+        """Return the lower bound on epsilon at any delta in (0, 1) implied by that on mu.
 
         Examples
         --------
@@ -115,26 +115,26 @@ def verify_gaussian(
     r"""Test a claim about a release that is assumed to be Gaussian on both inputs.
 
     **What is assumed:** runs are independent, and normally distributed on each of the two inputs,
-    with any means and with one covariance, the same on both. Then the difference of the means
-    decides everything, and it is bounded exactly (:mod:`.gaussian`): fewer runs are needed
-    than by :func:`verify_privacy`, most of all at a small delta, which only rare events
-    contradict otherwise. **If the assumption fails, the verdict is void**, in either direction: a
-    law with other tails can be more or less private than the normal one with these moments. So
-    normality and equal variances are tested first, and the claim is not judged where they are
-    rejected. To assume nothing, test a :class:`GaussianPrivacy` by :func:`verify_privacy`.
+    with any means and with the same covariance on both. Then everything depends on the difference
+    of the means, which is bounded exactly (:mod:`.gaussian`). This takes fewer runs than
+    :func:`verify_privacy`, above all at a small delta, which only rare events contradict otherwise.
+    **If the assumption fails, the verdict is void**, in either direction: a law with other tails
+    can be more or less private than the normal law with these moments. So normality and equal
+    variances are tested first, and the claim is not judged if they are rejected. To assume
+    nothing, test a :class:`GaussianPrivacy` by :func:`verify_privacy`.
 
     Parameters
     ----------
     mechanism, dataset, neighbour, claim, rng, relation, vectorized
         As for :func:`verify_privacy`. Outputs are numbers or vectors of one shape.
     delta : float, default=0
-        In (0, 1), as Gaussian noise keeps no epsilon at 0; 0 where mu is claimed.
+        In (0, 1), since Gaussian noise has no finite epsilon at 0; 0 if mu is claimed.
     samples : int, default=10_000
-        Runs of each input, at least 8 and more than the output has numbers.
+        Runs of each input, at least 8 and more than the output's dimension.
     confidence : float, default=1 - 1e-9
         In (0, 1): one minus the rate of false alarms, if the assumption holds.
     fit : float, default=0.01
-        In [0, 1): about the probability with which a Gaussian release is rejected as not Gaussian,
+        In [0, 1): approximate probability that a Gaussian release is rejected as not Gaussian,
         which makes the verdict void; 0 skips the tests of fit.
 
     Raises
@@ -189,7 +189,7 @@ def verify_gaussian(
 def _runs(
     mechanism: Mechanism, inputs: tuple[Any, Any], samples: int, rng: Any, vectorized: bool
 ) -> list[Outcomes]:
-    """Return the runs on each input, drawn by two calls that must differ."""
+    """Return the runs on each input, made by two calls whose outputs must differ."""
     before = tuple(map(fingerprint, inputs))
     sizes = samples // 2, samples - samples // 2
     batches = []
@@ -212,7 +212,7 @@ def _runs(
 def _bound_mu(
     runs: tuple[np.ndarray, np.ndarray], miss: float, fit: float
 ) -> tuple[str, float, float]:
-    """Return why the release is not Gaussian (or ""), the lower bound on mu, and its estimate."""
+    """Return why the release is not Gaussian (or ""), the lower bound on mu, and an estimate."""
     n, k = runs[0].shape
     if n < k + 2:
         raise ValueError(f"samples must be at least {k + 2:,} for outputs of {k:,}, got {n:,}")
@@ -239,7 +239,7 @@ def _name(index: int, width: int) -> str:
 
 
 def _least_mu(squared: float, n: int, k: int, miss: float) -> float:
-    """Return the mu under which the squared distance, or a larger one, has probability miss."""
+    """Return the mu under which this squared distance or a larger one has probability ``miss``."""
     rest = 2 * n - k - 1
     statistic = rest / (k * (2 * n - 2)) * 0.5 * n * squared
 
@@ -256,12 +256,12 @@ def _least_mu(squared: float, n: int, k: int, miss: float) -> float:
 
 
 def _epsilon(mu: float, delta: float) -> float:
-    """Return the epsilon of Gaussian noise at delta, rounded down."""
+    """Return the epsilon of mu-Gaussian privacy at delta, rounded down."""
     return gaussian_epsilon(1.0 / mu, delta) * (1.0 - _SAFETY) if mu > 0.0 else 0.0
 
 
 def _misfit(directions: list[tuple[str, np.ndarray, np.ndarray]], level: float) -> str:
-    """Return the clearest contradiction to normal laws of one variance (Bonferroni), or nothing."""
+    """Return the strongest evidence against normal laws of equal variance (Bonferroni), or ""."""
     found = []
     for name, *pair in directions:
         for side, values in zip(("dataset", "neighbour"), pair):
@@ -278,7 +278,7 @@ def _misfit(directions: list[tuple[str, np.ndarray, np.ndarray]], level: float) 
 
 
 def _normal_p_value(values: np.ndarray) -> float:
-    """Return about the p-value of Anderson and Darling's test of normality (Stephens, 1986)."""
+    """Return the approximate p-value of the Anderson-Darling test of normality (Stephens, 1986)."""
     n = values.size
     spread = values.std(ddof=1)
     if spread == 0.0:

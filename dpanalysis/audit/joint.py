@@ -1,9 +1,9 @@
-"""Scores of several coordinates together: products and grids of pairs, and prefixes.
+"""Scores of several coordinates jointly: products and grids of pairs, and prefixes.
 
-Coordinates may tell the inputs apart together where none of them does alone: by the sign of a
-product, or by which answers come before which. All pairs are compared by moments of ranks, and
-the few that differ most get scores of their own. An outcome that has hardly been seen before is
-judged by the longest of its prefixes of which more is known.
+Coordinates may distinguish the inputs jointly though none of them does alone: by the sign of a
+product, or by the order of answers. All pairs are compared by moments of ranks, and the few that
+differ most get separate scores. An outcome that was hardly seen before is scored by its longest
+prefix that is known better.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from scipy import special
 
 __all__ = ["order_of", "pairs_of_coordinates", "ranked", "ranks"]
 
-_RANKED = 1 << 21  # entries of one input that are ranked, at most
-_COMPARED = 1 << 29  # runs times squares of the number of coordinates: work of all pairs
-_WIDEST = 512  # coordinates of which all pairs are compared
-_BINS = 64  # of the ranks of a coordinate
-_REPEATING = 64  # values of a coordinate that prefixes look at, at most
-_PRIOR = 4.0  # counts that the parent of a prefix stands for
+_RANKED = 1 << 21  # most entries of one input that are ranked
+_COMPARED = 1 << 29  # most work for comparing all pairs: runs times squared number of coordinates
+_WIDEST = 512  # most coordinates of which all pairs are compared
+_BINS = 64  # bins of the ranks of a coordinate
+_REPEATING = 64  # most values of a coordinate that prefixes use
+_PRIOR = 4.0  # pseudocounts by which a prefix's log-ratio is shrunk to its parent's
 
 
 def ranks(values: np.ndarray) -> np.ndarray:
-    """Return the rank of each entry in its column, from -1 to 1; equal ones share the mean."""
+    """Return the rank of each entry in its column, scaled to [-1, 1]; ties get the mean rank."""
     from scipy.stats import rankdata  # slow to import
 
     places = rankdata(np.nan_to_num(values, nan=np.inf), axis=0)
@@ -32,7 +32,7 @@ def ranks(values: np.ndarray) -> np.ndarray:
 
 
 def ranked(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the ranks of the entries among those of both inputs, of the first runs alone."""
+    """Return the pooled ranks of the entries on both inputs, for at most the first runs."""
     runs = max(1, min(len(first), len(second), _RANKED // max(1, first.shape[1])))
     found = ranks(np.concatenate([first[:runs], second[:runs]]))
     return found[:runs], found[runs:]
@@ -40,8 +40,8 @@ def ranked(first: np.ndarray, second: np.ndarray) -> tuple[np.ndarray, np.ndarra
 
 def order_of(sides: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
     """Return the coordinates, those whose ranks differ most between the inputs first."""
-    # By location, by spread, and by a histogram: words have no order. Each statistic has mean 0
-    # or 1 and variance 2 where nothing differs.
+    # By location, by spread and, since words have no order, by a histogram. If nothing differs,
+    # each statistic has mean 0 or 1 and variance 2.
     runs, width = sides[0].shape
     found = np.zeros(width)
     for a, b in (sides, (sides[0] ** 2, sides[1] ** 2)):
@@ -82,7 +82,7 @@ def pairs_of_coordinates(
 
 @dataclass(frozen=True, eq=False)
 class Products:
-    """Products of pairs of coordinates, each of them brought into (-1, 1) before."""
+    """Products of pairs of coordinates, each first mapped into (-1, 1)."""
 
     pairs: np.ndarray  # (pairs, 2)
     center: np.ndarray  # of each coordinate of each pair
@@ -97,7 +97,7 @@ class Products:
 
 @dataclass(frozen=True, eq=False)
 class Product:
-    """The product of two coordinates, from their medians; of a coordinate with itself, a square."""
+    """The product of two centered coordinates, which may be the same one."""
 
     pair: tuple[int, int]
     center: tuple[float, float]
@@ -137,9 +137,9 @@ class Grid:
 
     @classmethod
     def fit(cls, first: np.ndarray, second: np.ndarray, pair: tuple[int, int]) -> Grid:
-        """Learn the cells' log-ratios."""
+        """Learn the log-ratios of the cells."""
         pooled = np.concatenate([first[:, pair], second[:, pair]])
-        # An even number: the median is an edge.
+        # An even number, so that the median is an edge.
         bins = 2 * int(np.clip(0.25 * len(pooled) ** (1.0 / 3.0), 1.0, 8.0))
         levels = np.linspace(0.0, 1.0, bins + 1)[1:-1]
         edges = tuple(
@@ -157,7 +157,7 @@ class Grid:
 
 
 def _cells(values: np.ndarray, edges: np.ndarray) -> np.ndarray:
-    """Return the cell of each value, the last one for NaN."""
+    """Return the cell of each value; NaN lies in the last cell."""
     cells = np.searchsorted(edges, values, side="right")
     cells[np.isnan(values)] = edges.size + 1
     return cells
@@ -165,11 +165,11 @@ def _cells(values: np.ndarray, edges: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class Prefixes:
-    """Log-ratio of the longest prefix of few values that was seen, drawn to that of its parents."""
+    """Log-ratio of the longest known prefix of repeating values, shrunk to that of its parents."""
 
     index: np.ndarray
     values: tuple[np.ndarray, ...]  # of each coordinate
-    prefixes: tuple[np.ndarray, ...]  # parent times the number of values, plus the value's place
+    prefixes: tuple[np.ndarray, ...]  # parent * (number of values + 1) + index of the value
     ratios: tuple[np.ndarray, ...]
 
     def __call__(self, values: np.ndarray) -> np.ndarray:
@@ -187,14 +187,14 @@ class Prefixes:
 
     @classmethod
     def fit(cls, first: np.ndarray, second: np.ndarray) -> Prefixes | None:
-        """Learn the prefixes' log-ratios; None where fewer than two coordinates repeat values."""
+        """Learn the prefixes' log-ratios; None if fewer than two coordinates repeat values."""
         pooled = np.concatenate([first, second])
         side = np.repeat([0, 1], [len(first), len(second)])
         parent, above = np.zeros(len(pooled), dtype=np.int64), np.zeros(1)
         parents = np.array([[len(first)], [len(second)]])
         levels = []
         for j in range(pooled.shape[1]):
-            if parents.size > len(pooled):  # most prefixes have been seen once
+            if parents.size > len(pooled):  # most prefixes occur only once
                 break
             if not _few(pooled[:, j]):
                 continue
@@ -206,7 +206,7 @@ class Prefixes:
             up = prefixes // (known.size + 1)
             prior = _PRIOR * special.expit(above[up])
             learned = np.log(counts[0] + prior) - np.log(counts[1] + _PRIOR - prior)
-            # A prefix with the counts of its parent tells nothing new.
+            # A prefix with the same counts as its parent adds no information.
             above = np.where((counts == parents[:, up]).all(axis=0), above[up], learned)
             levels.append((j, known, prefixes, above))
             parents = counts
@@ -217,7 +217,7 @@ class Prefixes:
 
 
 def _few(column: np.ndarray) -> bool:
-    """Return whether a coordinate has more than one value, but few."""
+    """Return whether a coordinate takes few values, but more than one."""
     if np.unique(column[:1_000]).size > _REPEATING:  # the common case, and cheap
         return False
     return 1 < np.unique(column).size <= _REPEATING
@@ -226,7 +226,7 @@ def _few(column: np.ndarray) -> bool:
 def _extended(
     parent: np.ndarray, column: np.ndarray, known: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the parent with the next value, NaN being the last one, and whether it is known."""
+    """Return the prefixes extended by the next value (NaN is the last), and whether it is known."""
     place = np.minimum(np.searchsorted(known, column), known.size - 1)
     missing = np.isnan(column)
     seen = (known[place] == column) | missing

@@ -1,12 +1,12 @@
 """Exact output laws of mechanisms: tables over all batches, selection, and pairs of densities.
 
 A subsampled mechanism on a few records is a mixture over all batches. A table of its laws, one row
-per batch, is free of assumptions: a bound must hold for all tables, in both directions.
+per batch, makes no assumptions: a bound must hold for all tables, in both directions.
 
 The probability of an outcome of AboveThreshold or report-noisy-min is one integral of a log-concave
-function, over the noise of the threshold or over the winning value. That makes the quadrature safe:
-a concave logarithm lies below the continuation of its chords, so no peak is overlooked, and the
-error is relative, however rare an outcome is.
+function, over the noise of the threshold or over the winning value. This makes the quadrature safe:
+a concave logarithm lies below the extrapolation of its chords, so no peak is missed, and the error
+is relative, however rare the outcome.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ from .quadrature import EPS, Array, Density, LogIntegrand, integrate
 
 @dataclass(frozen=True, eq=False)
 class Subsampling:
-    """The law of batches from two neighbouring data sets, and which batches are neighbours."""
+    """The laws of batches from two neighbouring data sets, and which batches are neighbours."""
 
-    first: Array  # (batches,), probability of each batch from the one data set
+    first: Array  # (batches,), probability of each batch from one data set
     second: Array  # (batches,), from the other
     neighbours: NDArray[np.int64]  # (pairs, 2), pairs of batches that are neighbours
 
     def __post_init__(self) -> None:
-        for name in ("first", "second", "neighbours"):  # shared by all callers, from a cache
+        for name in ("first", "second", "neighbours"):  # read-only: cached and shared by callers
             array = np.array(getattr(self, name))
             array.flags.writeable = False
             object.__setattr__(self, name, array)
@@ -56,12 +56,12 @@ class Subsampling:
         return self.first @ table, self.second @ table
 
     def loss(self, table: ArrayLike) -> float:
-        """Return the pure loss of the mechanism on a batch."""
+        """Return the pure privacy loss of the mechanism on a batch."""
         logs = np.log(np.asarray(table, dtype=np.float64))
         return float(np.abs(logs[self.neighbours[:, 0]] - logs[self.neighbours[:, 1]]).max())
 
     def curve(self, table: ArrayLike) -> Callable[[ArrayLike], Array]:
-        """Return the Renyi curve of the mechanism on a batch: the largest of all pairs."""
+        """Return the Renyi curve of the mechanism on a batch: the maximum over all pairs."""
         table = np.asarray(table, dtype=np.float64)
         ordered = np.concatenate([self.neighbours, self.neighbours[:, ::-1]])
         p, q = table[ordered[:, 0]], table[ordered[:, 1]]
@@ -74,7 +74,7 @@ class Subsampling:
 
 
 def renyi_curve(p: ArrayLike, q: ArrayLike, orders: ArrayLike) -> Array:
-    """Return the Renyi divergences of many pairs of positive laws at many orders at once."""
+    """Return the Renyi divergences of many pairs of positive laws at many orders."""
     p, q = np.asarray(p, dtype=np.float64)[:, None, :], np.asarray(q, dtype=np.float64)[:, None, :]
     orders = np.asarray(orders, dtype=np.float64)
     loss = np.log(p / q)
@@ -90,7 +90,7 @@ def renyi_curve(p: ArrayLike, q: ArrayLike, orders: ArrayLike) -> Array:
 
 
 def laws_of(logits: ArrayLike, outcomes: int, spread: float = 1.0) -> Array:
-    """Return a table of laws from any numbers: the softmax of each row, times ``spread``."""
+    """Return a table of laws from any numbers: the softmax of ``spread`` times each row."""
     outcomes = check_int("outcomes", outcomes, low=2)
     spread = check_number("spread", spread, low=0.0)
     rows = np.asarray(logits, dtype=np.float64).reshape(-1, outcomes)
@@ -99,7 +99,7 @@ def laws_of(logits: ArrayLike, outcomes: int, spread: float = 1.0) -> Array:
 
 @lru_cache(maxsize=64)
 def without_replacement(n: int, m: int) -> Subsampling:
-    """Return all batches of m records of two data sets of n that differ in one record."""
+    """Return all batches of m records from two data sets of n that differ in one record."""
     n = check_int("n", n, low=1, high=8)
     m = check_int("m", m, low=1, high=n)
     # Record 0 is replaced by record n.
@@ -114,7 +114,7 @@ def without_replacement(n: int, m: int) -> Subsampling:
 
 @lru_cache(maxsize=64)
 def poisson(n: int, rate: float) -> Subsampling:
-    """Return all batches of n records, of which the second data set lacks the last."""
+    """Return all Poisson batches of n records; the second data set lacks the last record."""
     n = check_int("n", n, low=1, high=8)
     rate = check_number("rate", rate, low=0.0, high=1.0)
     batches = [
@@ -148,7 +148,7 @@ def _pairs(batches: list[frozenset[int]], distance: int) -> NDArray[np.int64]:
 @lru_cache(maxsize=64)
 def presence(fraction: float, relation: str) -> Subsampling:
     """Return a subsampling of any size, for mechanisms that look at one record only."""
-    # Rows: the batch has the record; for "replace_one" the other in its place; neither.
+    # Rows: the batch has the record; it has the replacement ("replace_one" only); neither.
     q = check_number("fraction", fraction, low=0.0, high=1.0, low_open=True)
     if relation == "add_or_remove_one":
         return Subsampling(np.array([q, 1.0 - q]), np.array([0.0, 1.0]), np.array([[0, 1]]))
@@ -160,9 +160,9 @@ def presence(fraction: float, relation: str) -> Subsampling:
 # Selection among finitely many outcomes
 
 
-# Rarer outcomes are reported as rare as this: two laws must not differ by underflow alone.
+# Smaller probabilities are reported as this: two laws must not differ by underflow alone.
 _RAREST = 1e-300
-# The mass beyond the ends of an integral is below exp(-_NEGLIGIBLE) of each outcome's.
+# The mass beyond the ends of an integral is below exp(-_NEGLIGIBLE) of each outcome's mass.
 _NEGLIGIBLE = 50.0
 
 
@@ -187,7 +187,7 @@ def above_threshold_distribution(
     queries : array_like, shape (K,)
         Values of the queries, finite, in the order in which they are asked.
     noise : {"laplace", "gaussian"}
-        The law of the noise, that of the threshold and those of the queries.
+        The law of the noise, both of the threshold and of the queries.
     threshold_scale, query_scale : float
         Laplace scale or standard deviation, positive.
     threshold : float, default=0
@@ -199,7 +199,7 @@ def above_threshold_distribution(
     -------
     probabilities : ndarray, shape (K + 1,)
         The probabilities of halting at query 1, ..., K, and of never halting. Small ones have
-        as many correct digits as large ones; those below 1e-300 are given as 1e-300.
+        as many correct digits as large ones; those below 1e-300 are returned as 1e-300.
     error : ndarray, shape (K + 1,)
         Only with ``full_output``.
 
@@ -218,7 +218,7 @@ def above_threshold_distribution(
 
     def log_f(r: Array) -> tuple[Array, Array]:
         stays, halts = log_below_above((r[:, None] - distinct) / second)
-        # Sorted by np.unique, so put back in order even where nothing repeats.
+        # np.unique has sorted the values, so restore their order even if none repeats.
         stays, halts = stays[:, index], halts[:, index]
         value = np.empty((r.size, q.size + 1))
         value[:, 0] = 0.0
@@ -245,15 +245,15 @@ def report_noisy_min_distribution(
     values : array_like, shape (K,)
         Finite.
     noise : {"laplace", "gaussian", "exponential", "gumbel"}
-        Exponential and Gumbel noise is SUBTRACTED
-        (the winner is argmin of values - noise, as report-noisy-max adds it): with values of
-        sensitivity S, exponential noise of scale 2 S/epsilon is then epsilon-private (it is
-        "permute and flip"); added, it is not. With Gumbel noise outcome i has a probability
-        proportional to exp(-values_i/scale): the exponential mechanism.
+        Exponential and Gumbel noise is SUBTRACTED (the winner is argmin of values - noise, as
+        report-noisy-max adds it): with values of sensitivity S, exponential noise of scale
+        2 S/epsilon is then epsilon-private ("permute and flip"); added, it is not. With Gumbel
+        noise outcome i has a probability proportional to exp(-values_i/scale): the exponential
+        mechanism.
     scale : float
         Laplace, exponential or Gumbel scale, or standard deviation; positive.
     full_output : bool, default=False
-        As for :func:`above_threshold_distribution`, also for what is returned.
+        As for :func:`above_threshold_distribution`, as are the returned values.
 
     Returns
     -------
@@ -282,12 +282,12 @@ def report_noisy_min_distribution(
         above, density = above[:, index], density[:, index]
         with np.errstate(invalid="ignore"):
             value = above.sum(axis=1, keepdims=True) - above + density
-        # At the end of the support of positive noise, a null set.
+        # At the end of the support of one-sided noise, a null set.
         value[np.isnan(value)] = -np.inf
         return value, _rounding(value, v.size)
 
     kinks = distinct if noise == "laplace" else None
-    # Nothing lies above the smallest value if the noise is positive and subtracted.
+    # If positive noise is subtracted, the winning value does not exceed the smallest value.
     closed = noise == "exponential"
     ends = distinct[0], distinct[0 if closed else -1]
     return _law(log_f, ends, np.array(ends), np.array([scale]), kinks, full_output, closed)
@@ -302,7 +302,7 @@ def _law(
     full_output: bool,
     closed: bool = False,
 ) -> Any:
-    """Integrate log-concave functions, one an outcome; ``closed``: zero beyond the right end."""
+    """Integrate a log-concave function per outcome; ``closed``: zero beyond the right end."""
     steps = np.exp2(np.arange(-4.0, 60.0, 2.0))
     around = [anchor + sign * s * steps for anchor in anchors for sign in (-1, 1) for s in scales]
     inner = np.concatenate([*around, anchors])
@@ -319,9 +319,9 @@ def _law(
 
 
 def _reach(log_f: LogIntegrand, end: float, step: float, best: Array) -> Array:
-    """Return points further and further out, up to where no outcome has mass left.
+    """Return points at increasing distances, until no outcome has mass beyond the last one.
 
-    Beyond a point a concave logarithm falls at least as fast as on the stretch before it.
+    Beyond a point a concave logarithm falls at least as fast as on the interval before it.
     """
     points = [end + step]
     value = log_f(np.array(points))[0][0]
@@ -339,7 +339,7 @@ def _reach(log_f: LogIntegrand, end: float, step: float, best: Array) -> Array:
 
 
 def _rounding(value: Array, terms: int) -> Array:
-    """Return the error of logarithms that are sums of ``terms`` of one sign."""
+    """Return the rounding error of logarithms that are sums of ``terms`` of one sign."""
     return 2.0 * EPS * (2.0 + (1.0 + 0.25 * math.sqrt(terms)) * np.abs(value))
 
 
@@ -368,7 +368,7 @@ def _exponential(z: Array) -> tuple[Array, Array]:
         return below, np.log(-np.expm1(below))
 
 
-# noise -> z -> log density; z -> log probabilities of at most z and of more; at scale one.
+# noise -> (z -> log density, z -> log probabilities of at most z and of more), at scale one.
 # The exponential noise is negative.
 _NOISE: dict[str, tuple[Callable[[Array], Array], Callable[[Array], tuple[Array, Array]]]] = {
     "laplace": (_laplace_logpdf, _symmetric(lambda z: -z - math.log(2.0))),
@@ -453,7 +453,7 @@ def _subsampled(
         return logpdf(x / scale) - log_scale
 
     def mixture(x: Array) -> Array:
-        # From the ratio of the two, not their sum, which is exact where the rate is tiny.
+        # From the ratio of the two, which is exact for tiny rates, not from their sum.
         base = logpdf(x / scale)
         apart = logpdf((x - shift) / scale) - base
         change = rate * np.expm1(np.minimum(apart, 700.0))

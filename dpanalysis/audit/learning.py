@@ -1,7 +1,7 @@
-"""Learning of the event that is most likely to refute a claim, from runs on the two inputs.
+"""Learn the event that is most likely to refute a claim, from runs on the two inputs.
 
 Scores of an outcome are tried, some without parameters, others fitted. The event is counted in
-other runs, so a bad choice costs power and no validity.
+other runs, so a bad choice costs power but not validity.
 """
 
 from __future__ import annotations
@@ -42,23 +42,23 @@ from .joint import Grid, Prefixes, Product, Products, order_of, pairs_of_coordin
 from .outcomes import Outcomes, Reader
 
 _COORDINATES = 16  # coordinates that are tried one by one
-_PAIRS = 6  # largest dimension in which differences of all pairs are tried too
+_PAIRS = 6  # largest dimension in which differences of all pairs are tried, too
 _PAIRS_LEARNED = 8  # pairs of coordinates whose products the fitted scores use
-_PAIRS_ALONE = 2  # pairs of coordinates that have scores of their own
-_SPREADS = 2  # coordinates whose distance from the median has a score of its own
-_KNOWN = 64  # different outcomes whose table is as good as what trees learn
+_PAIRS_ALONE = 2  # pairs of coordinates whose product and grid are separate scores
+_SPREADS = 2  # coordinates whose squared distance from the median is a separate score
+_KNOWN = 64  # up to this many distinct outcomes, a table is as good as trees
 _LEARNED = 32  # coordinates that the fitted scores use
 _LINEAR = 512  # coordinates that the linear scores use; covariances are (k, k)
-_TREES = 1_000  # fewest runs of each input that trees are grown from
-_FITTED = 20_000  # runs of each input that scores are fitted to, at most
-_SCALED = 8_192  # runs from which medians and scales are taken, at most twice as many
+_TREES = 1_000  # fewest runs of each input for growing trees
+_FITTED = 20_000  # most runs of each input to which scores are fitted
+_SCALED = 8_192  # medians and scales are computed from at most twice this many runs
 
 
 _Scores: TypeAlias = "tuple[np.ndarray, np.ndarray]"  # of the runs on both inputs
 
 
 def fixed_scores(first: Outcomes, second: Outcomes, sides: _Scores) -> list[Score | None]:
-    """Return scores to try, by the ranks on both sides; None stands for the atoms alone."""
+    """Return the parameter-free scores to try, given the ranks on both inputs; None: atoms only."""
     width = first.values.shape[1]
     scores: list[Score | None] = []
     if first.codes is not None or second.codes is not None:
@@ -74,7 +74,7 @@ def fixed_scores(first: Outcomes, second: Outcomes, sides: _Scores) -> list[Scor
 
 
 def fitted_scores(first: Outcomes, second: Outcomes, sides: _Scores) -> dict[str, Score]:
-    """Return scores fitted to runs on the two inputs, by the name of the fit."""
+    """Return the scores fitted to runs on the two inputs: name of the fit -> score."""
     if first.values.shape[1] == 0:
         return {}
     if first.values.shape[1] == 1:
@@ -105,7 +105,7 @@ def fitted_scores(first: Outcomes, second: Outcomes, sides: _Scores) -> dict[str
         scores["additive"] = additive
         if min(map(len, plain)) > 1:
             scores["logistic"] = _logistic(plain, additive, products)
-            # Where few outcomes repeat, their table is as good as trees.
+            # With few distinct outcomes, which repeat, their table is as good as trees.
             known = 0 if rows is None else len(rows.table)
             if not 0 < known <= _KNOWN:
                 index = np.union1d(additive.index, pairs)
@@ -115,13 +115,13 @@ def fitted_scores(first: Outcomes, second: Outcomes, sides: _Scores) -> dict[str
 
 
 def _order(sides: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
-    """Return the coordinates, those that differ most between the inputs first."""
+    """Return the coordinates, those that differ most between the inputs first if they are many."""
     width = sides[0].shape[1]
     return np.arange(width) if width <= _COORDINATES else order_of(sides)
 
 
 def _linear(plain: tuple[np.ndarray, np.ndarray], index: np.ndarray) -> dict[str, Score]:
-    """Return the difference of the means, plain and whitened (Fisher's discriminant)."""
+    """Return scores along the difference of the means, plain and whitened (Fisher)."""
     first, second = plain[0][:, index], plain[1][:, index]
     # Medians and clipping, because of heavy tails.
     pooled = np.concatenate([first, second])
@@ -143,7 +143,7 @@ def _linear(plain: tuple[np.ndarray, np.ndarray], index: np.ndarray) -> dict[str
 
 
 def _scale(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return the median of each coordinate and a scale, 1 for one that hardly varies."""
+    """Return the median and a scale of each coordinate; the scale is 1 if it hardly varies."""
     values = values[:: 1 + len(values) // _SCALED]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # a coordinate that is always NaN
@@ -153,7 +153,7 @@ def _scale(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _squares(first: np.ndarray, second: np.ndarray, order: np.ndarray) -> dict[str, Score]:
-    """Return the squared distances from medians: for noise whose scale differs."""
+    """Return scores of squared distances from medians, which detect noise of different scales."""
     center, _ = _scale(np.concatenate([first[:, order], second[:, order]]))
     return {
         f"square {place}": Product((j, j), (at, at))
@@ -162,7 +162,7 @@ def _squares(first: np.ndarray, second: np.ndarray, order: np.ndarray) -> dict[s
 
 
 def _products(values: np.ndarray, pairs: np.ndarray) -> Products:
-    """Return the products of the pairs, each from its medians and in units of its spread."""
+    """Return the products of the pairs, centered at medians and in units of the spreads."""
     index, place = np.unique(pairs, return_inverse=True)
     place = place.reshape(pairs.shape)
     center, spread = _scale(values[:, index])
@@ -172,7 +172,7 @@ def _products(values: np.ndarray, pairs: np.ndarray) -> Products:
 def _logistic(
     plain: tuple[np.ndarray, np.ndarray], additive: Additive, products: Products
 ) -> LogisticScore:
-    """Fit by Newton's method with a small ridge."""
+    """Fit a logistic regression by Newton's method with a small ridge penalty."""
     values = np.concatenate(plain)
     label = np.repeat([1.0, 0.0], [len(part) for part in plain])
     model = LogisticScore(additive, products, *_scale(values[:, additive.index]), np.zeros(0))
@@ -193,7 +193,7 @@ def _logistic(
 def _trees(
     first: Outcomes, second: Outcomes, index: np.ndarray, products: Products
 ) -> Trees | None:
-    """Return gradient-boosted trees, where scikit-learn is installed and the runs are enough."""
+    """Return gradient-boosted trees, None without scikit-learn or with too few runs."""
     if len(first) < _TREES or importlib.util.find_spec("sklearn") is None:
         return None
     from sklearn.ensemble import HistGradientBoostingClassifier  # heavy, and not required
@@ -205,13 +205,13 @@ def _trees(
     model = HistGradientBoostingClassifier(
         max_iter=30, max_leaf_nodes=15, min_samples_leaf=40, early_stopping=False, random_state=0
     )
-    with threadpool_limits(1):  # more threads do not pay for so few runs
+    with threadpool_limits(1):  # more threads would not help with so few runs
         model.fit(values, label)
     return Trees(index, products, model)
 
 
 def _rows(first: Outcomes, second: Outcomes) -> Rows | None:
-    """Return the score of whole outcomes, or None where most outcomes are seen once."""
+    """Return the log-ratios of whole outcomes as a score, None if most outcomes occur once."""
     counts: dict[bytes, list[int]] = {}
     for side, outcomes in enumerate((first, second)):
         values = outcomes.values
@@ -229,45 +229,42 @@ def _rows(first: Outcomes, second: Outcomes) -> Rows | None:
 
 _TAIL_RANKS = 24  # thresholds tried in each tail, at ranks 1, 2, 3, 5, 8, ...
 _THRESHOLDS = 256  # thresholds tried in between
-_CROSSED = 1 << 14  # most runs at which both halves are learned from and counted in, in turn
-_CHARGE = 2.0  # standard errors charged to estimates: the best of many is lucky, too
-_MORE = (0.5, 8.0)  # counts added to those of cells: rare ones are lucky, too
-_MANY_CELLS = 16  # repeated values and atoms from which on more counts are tried
+_CROSSED = 1 << 14  # most runs of a half for two-fold cross-validation
+_CHARGE = 2.0  # standard errors subtracted from estimates, against selection bias
+_MORE = (0.5, 8.0)  # pseudocounts of cells that are tried, against selection bias of rare cells
+_MANY_CELLS = 16  # number of repeated values and atoms from which both pseudocounts are tried
 _LUCK = 1.0  # standard errors by which a chance to refute must exceed an even one
-# Counts added to rates: the middle of Wilson's interval at 95%, and more where runs are few, or
-# else rare events that were lucky win too often.
+# Pseudocounts of rates: the center of Wilson's interval at 95%, and more with few runs, since
+# otherwise rare events win too often by chance.
 _MOVED, _MOVED_FEW = 4.0, 3_000.0
-POWER = 1.2816  # standard errors below a bound that nine in ten repetitions reach
+POWER = 1.2816  # normal quantile at 90%: nine in ten repetitions reach this bound
 
 _Array: TypeAlias = NDArray[np.float64]
 _Pair: TypeAlias = tuple[Outcomes, Outcomes]
 
 
 class Goal(NamedTuple):
-    """The claim that an event shall refute, and the test that follows."""
+    """The claim that an event should refute, and the parameters of the test."""
 
     limit: Limit
     claim: float  # the level to be refuted
-    runs: int  # new runs of each input, in which the event will be counted
-    quantile: float  # of the normal law, at the confidence of the bound
+    runs: int  # new runs of each input in which the event will be counted
+    quantile: float  # normal quantile at the confidence of the bound
 
 
 class Choice(NamedTuple):
-    """An event, the input on which it is likelier (0, 1), and what was learned of its test."""
-
-    # About how often it happens on that input and on the other, and about which level nine of ten
-    # tests will bound, the uncertainty of the learning charged.
+    """A learned event and estimates of its test."""
 
     event: OutcomeEvent
-    likelier: int
-    rates: tuple[float, float]
-    level: float
+    likelier: int  # the input on which the event is likelier, 0 or 1
+    rates: tuple[float, float]  # estimated, on that input and on the other
+    level: float  # about the bound of nine of ten tests, less the uncertainty of learning
 
 
 def worst(p: _Array, q: _Array, limit: Limit, square: float) -> tuple[_Array, _Array]:
-    """Return the pair at which a bound ends, ``square`` = (standard errors)**2 / runs away."""
-    # Wilson's intervals stand in for exact ones: cheap, and only used to choose.
-    # Rates of 0 and 1 are moved inside, as the middles of those intervals are.
+    """Return the pair that attains a bound ``square`` = (standard errors)**2 / runs away."""
+    # Wilson's intervals approximate the exact ones: they are cheap, and only used to choose.
+    # Rates of 0 and 1 are moved inside, to the centers of those intervals.
     inner = [(rate + 0.5 * square) / (1.0 + square) for rate in (p, q)]
     variances = [rate * (1.0 - rate) for rate in inner]
     part = limit.slope(*inner) ** 2 * variances[1]
@@ -281,16 +278,16 @@ def worst(p: _Array, q: _Array, limit: Limit, square: float) -> tuple[_Array, _A
 
 
 def _merits(counts: tuple[_Array, _Array], size: int, goal: Goal) -> tuple[_Array, _Array]:
-    """Return how good each event is: a class, and a value to compare within the class.
+    """Return the merit of each event: a class, and a value to compare within the class.
 
-    ``counts`` are of ``size`` runs.
+    ``counts`` are those of ``size`` runs.
 
     - 3: nine of ten tests of the event will bound the level above the claim; the value is that
-      bound. The uncertainty of the counts is charged: otherwise the luckiest of thousands of
-      events wins, which is a rare one.
-    - 2: the event has a better than even chance to refute the claim; the value is its distance
-      from the claim's curve, in standard deviations of one run.
-    - 1: there will be a bound, which is the value.
+      bound. It is reduced by the uncertainty of the counts: otherwise the luckiest of thousands
+      of events would win, which is a rare one.
+    - 2: the event refutes the claim with probability above 1/2; the value is its distance from
+      the claim's curve, in standard deviations of one run.
+    - 1: nine of ten tests will bound the level above 0; the value is that bound.
     - 0: the runs are too few for any bound; the value is the distance again.
     """
     p, q = counts[0] / size, counts[1] / size
@@ -303,14 +300,14 @@ def _merits(counts: tuple[_Array, _Array], size: int, goal: Goal) -> tuple[_Arra
 
 
 def _bounds(p: _Array, q: _Array, size: int, goal: Goal, charge: float) -> _Array:
-    """Return about which level nine of ten tests will bound, by rates in ``size`` runs."""
+    """Return about the level that nine of ten tests will bound, given rates in ``size`` runs."""
     errors = (max(goal.quantile, 0.0) + POWER) / math.sqrt(goal.runs) + charge / math.sqrt(size)
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.asarray(goal.limit.level(*worst(p, q, goal.limit, errors**2)))
 
 
 def _distances(p: _Array, q: _Array, size: int, goal: Goal) -> _Array:
-    """Return how far above the claim's curve each pair lies, in standard deviations of one run."""
+    """Return each pair's distance above the claim's curve, in standard deviations of one run."""
     k = (_MOVED + _MOVED_FEW / size) / size
     p, q = (p + 0.5 * k) / (1.0 + k), (q + 0.5 * k) / (1.0 + k)
     allowed = goal.limit.most(q, goal.claim)
@@ -319,10 +316,10 @@ def _distances(p: _Array, q: _Array, size: int, goal: Goal) -> _Array:
 
 
 def learn_event(reader: Reader, first: Any, second: Any, goal: Goal) -> Choice:
-    """Return the event with the best prospects."""
-    # Score, threshold and direction are chosen on runs that the score was not fitted to: each half
-    # judges the fits to the other one, and the winner is fitted again to all. Of very many runs the
-    # first half serves fits alone; scores without parameters are judged by all.
+    """Return the event with the highest merit."""
+    # Score, threshold and direction are chosen by two-fold cross-validation: each half evaluates
+    # the scores fitted to the other, and the winner is refitted to all runs. With very many runs
+    # the first half is used for fitting only. Scores without parameters are evaluated on all runs.
     first, second = (x if isinstance(x, Outcomes) else reader.read(x) for x in (first, second))
     best, chosen = (-1, -math.inf), None
     for trial in _trials(first, second):
@@ -332,7 +329,7 @@ def learn_event(reader: Reader, first: Any, second: Any, goal: Goal) -> Choice:
                 classes, values = _merits(pair, size, goal)
                 top = int(classes.max())
                 place = int(np.argmax(np.where(classes == top, values, -math.inf)))
-                # Simple events come first: a later one must be clearly better.
+                # Simple events come first; a later one must be clearly better.
                 least = best[1] + 0.01 * max(best[1], 0.0)
                 if chosen is None or (top, values[place]) > (best[0], least):
                     best = top, float(values[place])
@@ -346,7 +343,7 @@ def learn_event(reader: Reader, first: Any, second: Any, goal: Goal) -> Choice:
 
 
 class _Fold(NamedTuple):
-    """A score, the runs it was fitted to and others to judge it by, each of both inputs."""
+    """A score, the runs to which it was fitted and held-out runs, on both inputs."""
 
     score: Score | None
     fit: _Pair
@@ -356,11 +353,11 @@ class _Fold(NamedTuple):
 
 
 class _Trial(NamedTuple):
-    """A score to try, in its final form, and the folds that judge it."""
+    """A score to try, in its final form, and the folds that evaluate it."""
 
     score: Score | None
     folds: list[_Fold]
-    scores: _Scores | None  # of all runs, which judge a score without parameters
+    scores: _Scores | None  # of all runs, to evaluate a score without parameters
 
 
 def _scores(score: Score | None, pair: _Pair) -> _Scores:
@@ -373,7 +370,7 @@ def _trials(first: Outcomes, second: Outcomes) -> Iterator[_Trial]:
     parts = [slice(None, half), slice(half, None)]
     places = [parts] if half > _CROSSED else [parts, parts[::-1]]
     folds = [((first[a], second[a]), (first[b], second[b])) for a, b in places]
-    # Ranks of many runs are taken once.
+    # With many runs, ranks are computed only once.
     learned = folds[0][0] if len(folds) == 1 else (first, second)
     sides = _ranked(*learned)
     for score in fixed_scores(first, second, sides):
@@ -394,19 +391,19 @@ def _ranked(first: Outcomes, second: Outcomes) -> _Scores:
         return ranked(first.values[:_FITTED], second.values[:_FITTED])
 
 
-# Counts of many events on the two inputs, a function that makes one of them, runs of each input.
+# Counts of many events on both inputs, a function index -> event, and the runs of each input.
 _Family: TypeAlias = tuple[tuple[np.ndarray, np.ndarray], Callable[[int], "Line | Union"], int]
 
 
 def _lines(trial: _Trial) -> Iterator[_Family]:
-    """Yield the events that the score lies on one side of a threshold."""
+    """Yield the families of events {score >= threshold} and {score < threshold}."""
     final = trial.score
     if final is None:
         return
     if trial.scores is not None:
         scores = trial.scores
     else:
-        # Thresholds are in the units of each fold's score, and then in those of the final one.
+        # Thresholds are chosen for standardized scores, then restored to the final score's unit.
         parts = [[unit_of(f.score).standardize(x) for x in f.held_scores] for f in trial.folds]
         scores = np.concatenate([x for x, _ in parts]), np.concatenate([y for _, y in parts])
     ordered = [np.sort(s[~np.isnan(s)]) for s in scores]
@@ -425,7 +422,7 @@ def _lines(trial: _Trial) -> Iterator[_Family]:
 
 
 def _thresholds(pooled: np.ndarray) -> np.ndarray:
-    """Return values to cut at, of sorted ones: quantiles, and many in both tails."""
+    """Return thresholds from sorted values: quantiles, and many in both tails."""
     ranks = np.unique((1.4 ** np.arange(_TAIL_RANKS)).astype(np.int64))
     middle = np.linspace(0, pooled.size - 1, _THRESHOLDS).astype(np.int64)
     places = np.concatenate([ranks, middle, pooled.size - 1 - ranks])
@@ -433,8 +430,8 @@ def _thresholds(pooled: np.ndarray) -> np.ndarray:
 
 
 def _unions(trial: _Trial, reader: Reader) -> Iterator[_Family]:
-    """Yield the events that the learned log-ratio of the cell is large, and that it is not."""
-    # In each fold the ratios are learned from the one part and the events counted in the other.
+    """Yield the families of events that the cell's learned log-ratio is large, or is not."""
+    # In each fold, ratios are learned from one part and events are counted in the other.
     names = tuple(reader.name(code) for code in range(1, reader.atoms + 1))
 
     def learned(part: _Pair, scores: _Scores, more: float) -> Cells:
@@ -448,11 +445,11 @@ def _unions(trial: _Trial, reader: Reader) -> Iterator[_Family]:
         parts = [learned(fold.fit, fold.fit_scores, more) for fold in folds]
         final = parts[0]
         if len(folds) > 1:
-            # A cell seen on one input has the same ratio in all and in a half.
+            # So a cell seen on one input only has the same ratio in all runs as in a half.
             final = learned((first, second), scores, more * len(folds))
         yield from _unions_of(trial.score, folds, parts, final, names)
         if final.repeated.size + len(names) < _MANY_CELLS:
-            return  # all cells have been seen often
+            return  # all cells are frequent
 
 
 def _unions_of(
@@ -462,7 +459,7 @@ def _unions_of(
     final: Cells,
     names: tuple[str, ...],
 ) -> Iterator[_Family]:
-    """Yield the unions of the final cells, judged by the cells of each fold."""
+    """Yield unions of the final cells, with the counts of the folds' cells on held-out runs."""
     levels = np.unique(np.concatenate([cells.ratios for cells in parts]))[::-1]
     above, total = np.zeros((2, levels.size), dtype=np.int64), np.zeros((2, 1), dtype=np.int64)
     for cells, fold in zip(parts, folds):
@@ -480,7 +477,7 @@ def _unions_of(
 
     def union(large: bool) -> Callable[[int], Union]:
         def make(place: int) -> Union:
-            # Ratios of more runs are less extreme: one cell at least is on this side.
+            # Ratios from more runs are less extreme, so ensure that at least one cell is included.
             level = levels[place]
             if known.size:
                 level = min(level, known.max()) if large else max(level, known.min() + 2e-9)
@@ -495,7 +492,7 @@ def _unions_of(
 
 
 def _eligible(cells: Cells, score: Score | None, atoms: int) -> np.ndarray:
-    """Return which cells may be in an event: all, or without a score the atoms seen."""
+    """Return which cells may be in an event: all, or without a score only atoms that were seen."""
     eligible = np.ones(cells.ratios.size, dtype=bool)
     if score is None:
         eligible[: -1 - atoms] = eligible[-1] = False

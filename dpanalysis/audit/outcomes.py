@@ -1,9 +1,9 @@
-"""Outputs of a mechanism as numbers and atoms, and checks of the data sets that it runs on.
+"""Read outputs of a mechanism as numbers and atoms, and check the data sets that it runs on.
 
 A run's outcome is a vector of real numbers of one fixed shape, or an *atom*: a text or another
 object, an output of another shape, an exception. Every step here is post-processing, so it can
-hide a violation of privacy but never make one up. Pairs of data sets are checked to be
-neighbours, as far as their types show records, and to stay unchanged.
+hide a violation of privacy but never create one. Pairs of data sets are checked to be neighbours,
+as far as their types show records, and to stay unchanged.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ from .entries import (
 
 __tracebackhide__ = True  # pytest shows the line that calls this package
 
-# Runs as returned: a numeric array whose first axis is the runs, or a list of any outputs.
+# Outputs of several runs: a numeric array whose first axis is the runs, or a list of any objects.
 Batch: TypeAlias = "np.ndarray | list[Any]"
 
 CHANGED = "mechanism must not change its data set: runs were of different inputs"
 
-_MANY_COLLECTIONS = 32  # different ones from which on their entries are read
+_MANY_COLLECTIONS = 32  # above this number of distinct collections, their entries are read
 _LONGEST_SEQUENCE = 64  # longer sequences of another shape are atoms by their shape alone
 
 
@@ -78,13 +78,13 @@ class Outcomes:
 
     @property
     def plain(self) -> np.ndarray:
-        """The rows that are finite numbers, as an array of shape (runs,) of bool."""
+        """Mask of the rows that are finite numbers, shape (runs,)."""
         finite = np.isfinite(self.values).all(axis=1)
         return finite if self.codes is None else finite & (self.codes == 0)
 
     @staticmethod
     def join(parts: Sequence[Outcomes]) -> Outcomes:
-        """Return the runs of all parts."""
+        """Concatenate the runs of all parts."""
         if len(parts) == 1:
             return parts[0]
         codes = None
@@ -101,7 +101,7 @@ def as_batch(returned: Any, size: int) -> Batch:
     if isinstance(returned, (list, tuple)):
         returned = [plain(output) for output in returned]
     try:
-        array = np.array(returned)  # a copy: the mechanism may use its buffer again
+        array = np.array(returned)  # a copy: the mechanism may reuse its buffer
     except ValueError:  # rows of different shapes
         array = np.empty(len(returned), dtype=object)
         array[:] = list(returned)
@@ -115,15 +115,15 @@ def as_batch(returned: Any, size: int) -> Batch:
         array = np.stack([array.real, array.imag], axis=-1)
     if array.dtype.kind in "biuf":
         return array
-    # A list is kept as it is: NumPy makes texts of the numbers beside a text.
+    # A list is kept: next to a text, NumPy would convert numbers to texts.
     return list(returned) if isinstance(returned, (list, tuple)) else list(array.tolist())
 
 
 class Reader:
     """Reads batches as outcomes: numbers of one shape, atoms, or rows of entries."""
 
-    # The first numeric output fixes the shape. Outputs of other shapes are atoms, by their content
-    # where they are short and of integers, else by their shape.
+    # The first numeric output fixes the shape. Outputs of other shapes are atoms, identified by
+    # their content if they are short sequences of integers, else by their shape.
 
     def __init__(self, batches: Iterable[Batch], entries: bool = False) -> None:
         batches = list(batches)
@@ -144,7 +144,7 @@ class Reader:
             self.shape = (self.entries.width,)
 
     def _are_uneven(self, batches: list[Batch]) -> bool:
-        """Return whether many different collections, and no numbers, are not of the usual shape."""
+        """Return whether no output is a number and many distinct collections are of odd shapes."""
         if all(isinstance(batch, np.ndarray) for batch in batches):
             return False
         uneven: set[Hashable] = set()
@@ -159,26 +159,26 @@ class Reader:
 
     @property
     def width(self) -> int:
-        """How many numbers an outcome has."""
+        """Number of real numbers in an outcome."""
         return 0 if self.shape is None else int(np.prod(self.shape))
 
     @property
     def atoms(self) -> int:
-        """How many atoms have been seen."""
+        """Number of atoms seen so far."""
         return len(self._codes)
 
     def name(self, code: int) -> str:
-        """Return an atom in words."""
+        """Return the description of an atom."""
         return self._names[code]
 
     def column(self, place: int) -> str:
-        """Return a coordinate in words."""
+        """Return the name of a coordinate."""
         if self.entries is not None:
             return self.entries.name(place)
         return f"output[{place}]" if self.width > 1 else "output"
 
     def read(self, batch: Batch) -> Outcomes:
-        """Return the runs of a batch; an atom that is new gets a new code."""
+        """Return the outcomes of a batch; a new atom gets a new code."""
         if self.texts:
             batch = list(map(_opened, _listed_outputs([batch])))
         if self.entries is not None:
@@ -222,7 +222,7 @@ class Reader:
         return Outcomes(values, np.array(codes, dtype=np.int64))
 
     def check_comparable(self) -> None:
-        """Raise where outputs are objects that equal only themselves, so that no two agree."""
+        """Raise if every output is a new object that equals only itself."""
         if self._compared_by_identity and self.atoms == self._read:
             raise TypeError(
                 "mechanism returns objects that equal nothing but themselves "
@@ -249,7 +249,7 @@ def _listed_outputs(batches: Iterable[Batch]) -> Iterator[Any]:
 
 
 def _hold_numbers(batches: Iterable[Batch]) -> bool:
-    """Return whether outputs are texts with numbers in them, of which few come again."""
+    """Return whether outputs are texts that contain numbers and seldom repeat."""
     if all(isinstance(batch, np.ndarray) for batch in batches):
         return False
     texts = [output for output in _listed_outputs(batches) if type(output) is str]
@@ -278,7 +278,7 @@ def _first_shape(batch: Batch) -> tuple[int, ...] | None:
 
 
 def _stack(outputs: list[Any]) -> Batch:
-    """Return the outputs as one array where all are numbers of one shape."""
+    """Return the outputs as one array if all are numbers of one shape, else unchanged."""
     if set(map(type, outputs)) <= {float, int, bool, np.float64, np.int64, np.bool_}:
         try:
             return np.array(outputs, dtype=np.float64)
@@ -292,7 +292,7 @@ def _stack(outputs: list[Any]) -> Batch:
 
 
 def _as_numbers(output: Any) -> np.ndarray | None:
-    """Return one output as an array of real numbers, or None where it is none."""
+    """Return one output as an array of real numbers, None if it is not numeric."""
     output = plain(output)
     if isinstance(output, (numbers.Real, np.bool_)):
         try:
@@ -315,7 +315,7 @@ def _as_numbers(output: Any) -> np.ndarray | None:
 
 
 def _atom(output: Any, numbers_: np.ndarray | None) -> Hashable:
-    """Return a hashable stand-in for one output that is not a vector of the usual shape."""
+    """Return a hashable key for one output that is not a vector of the usual shape."""
     if numbers_ is not None and (numbers_.dtype.kind == "f" or numbers_.size > _LONGEST_SEQUENCE):
         return _Shape(numbers_.shape)
     return hashable(output)
@@ -324,7 +324,7 @@ def _atom(output: Any, numbers_: np.ndarray | None) -> Hashable:
 # Pairs of data sets
 
 
-_RECORD = "records"  # the kind of records that are dictionaries, texts beside numbers, ...
+_RECORD = "records"  # the kind of records that are dictionaries, mixed texts and numbers, ...
 
 
 def check_neighbours(
@@ -386,7 +386,7 @@ def _compare(keys: list[Any], other: list[Any], relation: str | None, what: str)
 
 
 def _equal(dataset: Any, neighbour: Any) -> bool:
-    """Return whether two objects are surely equal."""
+    """Return whether two objects are certainly equal."""
     if dataset is neighbour:
         return True
     try:
@@ -512,7 +512,7 @@ def fingerprint(data: Any) -> Any:
 
 def pairs_of(neighbours: Any, most: int) -> Iterator[tuple[Any, Any]]:
     """Yield the pairs of an iterable, or the first ``most`` of a Hypothesis strategy."""
-    # There is no strategy before Hypothesis is imported.
+    # If Hypothesis has not been imported, there is no strategy.
     hypothesis = sys.modules.get("hypothesis")
     if hypothesis and isinstance(neighbours, hypothesis.strategies.SearchStrategy):
         neighbours = draw_pairs(neighbours, most)
@@ -522,7 +522,7 @@ def pairs_of(neighbours: Any, most: int) -> Iterator[tuple[Any, Any]]:
             f"got {neighbours!r}"
         )
     for number, pair in enumerate(neighbours):
-        # Not an array: its two rows are no data sets.
+        # An array does not count as a pair: its two rows are not data sets.
         if not isinstance(pair, (tuple, list)) or len(pair) != 2:
             raise TypeError(
                 f"neighbours must hold pairs (dataset, neighbour), number {number} is {pair!r}"
@@ -536,7 +536,7 @@ def pairs_of(neighbours: Any, most: int) -> Iterator[tuple[Any, Any]]:
 
 
 def draw_pairs(strategy: Any, most: int) -> list[Any]:
-    """Return the first values of a strategy, the simplest one first; the same in every run."""
+    """Return the first values of a strategy, the simplest first; the same in every run."""
     from hypothesis import HealthCheck, Phase, given, settings
 
     drawn: list[Any] = []

@@ -1,12 +1,12 @@
 """Adaptive quadrature of positive functions given by their logarithms, and pairs of densities.
 
 The integrands of an audit range over hundreds of orders of magnitude, and often the rarest part
-decides. So everything stays in logarithms, each integral is refined to a relative accuracy, and a
+matters most. So all values are logarithms, each integral is refined to a relative accuracy, and a
 panel on which the logarithm changes too fast is split, however small the estimated error.
 
-Panels of a pair of densities start from all scales around the given points, from the smallest
-float to the largest in factors of 16, so that neither a narrow density far away nor a heavy tail
-is missed.
+The initial panels for a pair of densities cover all scales around the given points, from the
+smallest floats to the largest in factors of 16, so that neither a narrow density far away nor a
+heavy tail is missed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Array: TypeAlias = NDArray[np.float64]
 Integrand: TypeAlias = Callable[[Array, Array, Array], tuple[Array, Array]]
 
 EPS = float(np.finfo(np.float64).eps)
-# Below this log density a point counts as impossible.
+# A point with a log density below this counts as impossible.
 IMPOSSIBLE = -700.0
 
 
@@ -47,11 +47,11 @@ def moment(order: float) -> Integrand:
         with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
             value = _log_kappa(-u)
             if beta > 0.0:
-                # Far below, kappa is linear; bounded, since ln kappa(-inf) would outweigh p.
+                # Kappa is linear at -infinity; bounded, since ln kappa(-inf) would outweigh p.
                 power = np.maximum(beta * u, -1e300)
                 value = np.logaddexp(value, _log_kappa(power) - math.log(beta))
             value = lp + value
-            # Where p vanishes, p kappa(-u) tends to q; where both do, nothing is left.
+            # Where p vanishes, p kappa(-u) tends to q; where both vanish, to 0.
             value = np.where(np.isneginf(lp), lq, value)
             escaped = np.isneginf(lq) & ~np.isneginf(lp)
             value = np.where(escaped, np.where(lp > IMPOSSIBLE, np.inf, -np.inf), value)
@@ -99,10 +99,10 @@ def rounding(lp: Array, lq: Array, sensitivity: Array) -> Array:
 # Quadrature
 
 
-# x (n,) -> logarithms (n, m), and the absolute rounding error of each (broadcasts).
+# x (n,) -> log integrands (n, m), and the absolute rounding error of each (broadcasts).
 LogIntegrand: TypeAlias = Callable[[Array], tuple[Array, Array]]
 
-# Kronrod's 15 points on [-1, 1]; every second one is a point of Gauss' rule of order 7.
+# Kronrod's 15 nodes on [-1, 1]; every second one is a node of the 7-point Gauss rule.
 _HALF_NODES = np.array([
     0.991455371120812639206854697526329, 0.949107912342758524526189684047851,
     0.864864423359769072789712788640926, 0.741531185599394439863864773280788,
@@ -122,30 +122,30 @@ _HALF_GAUSS = np.array([
 NODES = np.concatenate([-_HALF_NODES, _HALF_NODES[-2::-1]])
 _KRONROD = np.concatenate([_HALF_KRONROD, _HALF_KRONROD[-2::-1]])
 _DIFFERENCE = _KRONROD - np.concatenate([_HALF_GAUSS, _HALF_GAUSS[-2::-1]])
-# Orthonormal functionals of the values at the nodes that vanish for degrees up to 11, times
-# the norm of the rules' difference, which is one of their combinations. At a kink that one may
-# vanish by chance, but hardly all three.
+# Orthonormal functionals of the node values that vanish for polynomials of degree up to 11, times
+# the norm of the difference of the two rules, which is a combination of them. At a kink that
+# difference may vanish by chance, but hardly all three functionals.
 _ROUGHNESS = np.linalg.svd(np.polynomial.legendre.legvander(NODES, 11).T)[2][12:]
 _ROUGHNESS *= np.linalg.norm(_DIFFERENCE)
 
 _GAPS = np.diff(NODES)
 _END = 1.0 - NODES[-1]
-# The ends are evaluated this far inside, in half widths: at an end may be a jump or a pole.
+# The ends are evaluated this far inside, in half widths: an end may be a jump or a pole.
 _INSIDE = 1e-9
-# The value there of the polynomial through the nodes; reversed, at the left end.
+# Weights of the interpolating polynomial's value at the right end; reversed, at the left end.
 _AT_END = np.array([
     np.prod([(1.0 - _INSIDE - other) / (node - other) for other in NODES if other != node])
     for node in NODES
 ])  # fmt: skip
-# All sums over the nodes of a panel, in one product.
+# All sums over the nodes of a panel as one matrix product.
 _RULES = np.stack([_KRONROD, *_ROUGHNESS, _AT_END[::-1], _AT_END])
-# A peak between two nodes may hide this much above the highest node; more is unresolved.
+# Largest log rise of a hidden peak above the highest node at which a panel counts as resolved.
 _HIDDEN = 3.0
 # A panel whose mass is below exp(-_NEGLIGIBLE) of the integral is not split.
 _NEGLIGIBLE = 50.0
-# No panel is thinner: half of it would not be a number.
+# Smallest width of a panel: half of a thinner one might not be representable.
 _THINNEST = 1e-300
-# Numbers held at once.
+# Most numbers held at once.
 _CHUNK = 200_000
 
 
@@ -169,7 +169,7 @@ def integrate(
         return _joined([_evaluate(log_f, panels[start : start + size]) for start in starts])
 
     panels = look(np.stack([edges[:-1], edges[1:]], axis=1))
-    # A rough pass finds where the mass lies; which decides what counts as small.
+    # A rough pass locates the mass, which determines what counts as small.
     used = panels.edges.shape[0] * NODES.size
     leaves, used = _refine(look, panels, cuts, 1e-2, floor, max_nodes // 4, used)
     leaves, _ = _refine(look, leaves, cuts, rtol, floor, max_nodes, used)
@@ -196,7 +196,7 @@ class _Panels(NamedTuple):
         return np.logaddexp(worst, self.value + self.noise)
 
     def where(self, which: Array) -> _Panels:
-        """Return some of the panels."""
+        """Return the selected panels."""
         return _Panels(*(part[which] for part in self))
 
 
@@ -213,7 +213,7 @@ def _refine(
     max_nodes: int,
     used: int,
 ) -> tuple[_Panels, int]:
-    """Split panels until each integral is resolved; return them, and how many nodes were used."""
+    """Split panels until each integral is resolved; return them and the number of nodes used."""
     leaves: list[_Panels] = []
     done, log_total = np.array(-np.inf), _log_sum(panels.value)
     while True:
@@ -242,12 +242,12 @@ def _log_sum(values: Array) -> Array:
 
 def _evaluate(log_f: LogIntegrand, panels: Array) -> _Panels:
     """Return panels with log integral, log error, hidden rise and log noise."""
-    # The error is the part that no polynomial of the rule's degree fits, and the difference from it
-    # at the panel's ends, where alone a kink behind the last node shows.
+    # The error is the part that no polynomial of the rule's degree fits, plus the polynomial's
+    # error at the panel's ends, the only places where a kink beyond the last node shows.
     start, end = panels.T
     middle, half = 0.5 * (start + end), 0.5 * (end - start)
     x = middle[:, None] + half[:, None] * NODES
-    # Near the ends, but never outside the panel or on its border.
+    # Near the ends, but always in the interior of the panel.
     low = np.maximum(start + _INSIDE * half, np.nextafter(start, np.inf))
     high = np.minimum(end - _INSIDE * half, np.nextafter(end, -np.inf))
     found, rounding = log_f(np.concatenate([x.ravel(), low, high]))
@@ -260,7 +260,7 @@ def _evaluate(log_f: LogIntegrand, panels: Array) -> _Panels:
         shift = np.where(np.isfinite(top), top, 0.0)
         rise = _hidden(value, change).max(axis=1) - shift
         weight = np.exp(value - shift[:, None, :])
-        # Rounding of a node moves the logarithm by its slope.
+        # Rounding of a node changes the logarithm in proportion to its slope.
         slope = np.abs(change) * (1.0 / _GAPS)[:, None]
         slope *= (0.5 * EPS * np.abs(x).max(axis=1) / half)[:, None, None]
         slope = np.concatenate([slope, slope[:, -1:]], axis=1)
@@ -280,7 +280,7 @@ def _evaluate(log_f: LogIntegrand, panels: Array) -> _Panels:
 def _hidden(value: Array, change: Array) -> Array:
     """Return how high the logarithm can rise in each gap between nodes if it is concave there.
 
-    A concave function lies below the continuation of its chords from either side.
+    A concave function lies below the extrapolation of its chords from either side.
     """
     slope = change / _GAPS[:, None]
     left = value[:, 1:-1] + np.maximum(slope[:, :-1], 0.0) * _GAPS[1:, None]
@@ -296,7 +296,7 @@ def _hidden(value: Array, change: Array) -> Array:
 
 
 def _split(panels: Array, cuts: Array) -> Array:
-    """Halve panels: at the middle one of the cuts inside, else in the middle."""
+    """Split each panel at the middle one of the cuts inside it, else at its midpoint."""
     low, high = panels.T
     at = 0.5 * (low + high)
     if cuts.size:
@@ -311,10 +311,10 @@ def _split(panels: Array, cuts: Array) -> Array:
 # Pairs of densities
 
 
-# Distances from a point at which a density is evaluated first, and the farthest of them.
+# Distances from a point at which a density is evaluated first, and one that counts as far.
 _DYADS = np.exp2(np.arange(-1000.0, 1001.0))
 _FAR = 2.0**400
-# A shell around a point whose mass is below exp(-_SHELLS) of the largest is left out.
+# A shell around a point with mass below exp(-_SHELLS) of the largest one is omitted.
 _SHELLS = 60.0
 
 
@@ -328,7 +328,7 @@ class Density:
         Vectorized: x (n,) -> (n,), natural logarithm, ``-inf`` where the density is zero;
         normalized, and accurate to rounding.
     points : sequence of float, default=()
-        Kinks, jumps and centers of the density; the quadrature is cut there.
+        Kinks, jumps and centers of the density; panels of the quadrature end there.
     support : tuple of float, default=(-inf, inf)
         The density is zero outside.
 
@@ -371,7 +371,7 @@ class _Infinite(Exception):
 
 @dataclass(frozen=True)
 class DensityPair:
-    """Two densities, and integrals of functions of both."""
+    """Two densities, with integrals of functions of both."""
 
     p: Density
     q: Density
@@ -382,7 +382,7 @@ class DensityPair:
         return self.p.support[0] < self.q.support[0] or self.p.support[1] > self.q.support[1]
 
     def integral(self, integrand: Integrand, level: float | None = None) -> tuple[float, float]:
-        """Return an integral's logarithm and relative error; ``level`` cuts panels by ln p/q."""
+        """Return an integral's log and relative error; panels end where ln p/q = ``level``."""
 
         def log_f(x: Array) -> tuple[Array, Array]:
             lp, lq = self.p(x), self.q(x)
@@ -390,8 +390,8 @@ class DensityPair:
                 at = x[np.isnan(lp) | np.isnan(lq)][0]
                 raise ValueError(f"logpdf must not return NaN, got one at x = {at:g}")
             value, sensitivity = self._integrand(integrand, lp, lq)
-            # A node on a pole of a density is a null set; an infinite value elsewhere is mass of
-            # P where Q has none.
+            # A pole of a density is a null set; an infinite value elsewhere is mass of P where Q
+            # has none.
             value = np.where(np.isposinf(lp) | np.isposinf(lq), -np.inf, value)
             if np.isposinf(value).any():
                 raise _Infinite
@@ -414,7 +414,7 @@ class DensityPair:
     def supremum(self) -> tuple[float, float]:
         """Return the supremum of ln p/q where p > 0, and its error."""
         for _, x in self._sides[:1] + self._sides[-1:]:
-            # Outwards, in factors of 2: a log-ratio that grows by no less each time is unbounded.
+            # Outwards, in factors of 2: a log-ratio whose increments do not shrink is unbounded.
             ratio, error = self._log_ratio(x)
             seen = np.flatnonzero(np.isfinite(ratio) & (error < 1e-6 * (1.0 + np.abs(ratio))))
             far = ratio[seen[-3:]]
@@ -425,7 +425,7 @@ class DensityPair:
         ratio = np.where(np.isnan(ratio), -np.inf, ratio)
         if np.isposinf(ratio).any():
             return math.inf, 0.0
-        # Refine around the best nodes: the maximum of a smooth stretch lies between two of them.
+        # Refine around the best node: the maximum of a smooth function lies next to it.
         best = int(np.argmax(ratio - error))
         low, high = x[max(best - 1, 0)], x[min(best + 1, x.size - 1)]
         value, width = float(ratio[best]), math.inf
@@ -476,9 +476,9 @@ class DensityPair:
 
     @cached_property
     def _sides(self) -> list[tuple[float, Array]]:
-        """Return, from left to right, each anchor with points further and further to one side.
+        """Return, from left to right, each anchor with points at growing distances on one side.
 
-        Between two anchors they stop half way; outside they go to the end of the support.
+        Between two anchors they stop halfway; outside they reach to the end of the support.
         """
         ends = (*self.p.support, *self.q.support)
         c = self._anchors
@@ -492,7 +492,7 @@ class DensityPair:
         return sides
 
     def _edges(self, integrand: Integrand) -> tuple[Array, float]:
-        """Return the first panels' edges and the log mass that they may miss, inf at most."""
+        """Return the initial panels' edges and the log mass that they may miss, possibly inf."""
         logs, masses = [], []
         for anchor, x in self._sides:
             log_f = self._integrand(integrand, self.p(x), self.q(x))[0]
@@ -506,8 +506,8 @@ class DensityPair:
             seen = np.flatnonzero(np.isfinite(mass))
             if not seen.size:
                 continue
-            # Shells with mass up to the last float, outwards or inwards, or with mass that grows
-            # inwards, mean a divergent integral.
+            # The integral diverges if shells have mass up to the last float, outwards or inwards,
+            # or if their mass grows inwards.
             last, first = seen[-1], seen[0]
             outer = i in (0, len(self._sides) - 1)
             far = outer and (abs(x[last] - anchor) >= _FAR or log_f[last] > 1e50)
@@ -520,7 +520,7 @@ class DensityPair:
             if kept.size:
                 low, high = max(kept[0] - 1, 0), min(kept[-1] + 1, x.size - 1)
                 edges += [x[low:high:4], x[high : high + 1]]
-                # The shells past the last float are a geometric series.
+                # The masses of the shells past the last float form a geometric series.
                 for end, inner in ((0, 1), (x.size - 1, x.size - 2)):
                     if end in kept and 0 <= inner < x.size and (end == 0 or outer):
                         fall = max(float(mass[inner] - mass[end]), 1e-3)
@@ -528,7 +528,7 @@ class DensityPair:
         return np.unique(np.concatenate(edges)), float(beyond)
 
     def _nodes(self) -> Array:
-        """Return nodes at all scales, wherever p is possible."""
+        """Return nodes at all scales, wherever p exceeds ``IMPOSSIBLE``."""
         shells = [self._anchors]
         for _, x in self._sides:
             possible = np.flatnonzero(self.p(x) > IMPOSSIBLE)
@@ -540,7 +540,7 @@ class DensityPair:
         return np.unique(np.concatenate([edges, inner.ravel()]))
 
     def _crossings(self, level: float) -> Array:
-        """Return where ln p/q crosses ``level``, to the last bit."""
+        """Return the points where ln p/q crosses ``level``, to the last bit."""
         x = self._nodes()
         above = self._log_ratio(x)[0] > level
         change = np.flatnonzero(above[1:] != above[:-1])
@@ -555,6 +555,6 @@ class DensityPair:
 
 
 def _grows(far: Array) -> bool:
-    """Return whether three values, each twice as far out, increase without slowing down."""
+    """Return whether values at three doubling distances increase without slowing down."""
     first, second = float(far[1] - far[0]), float(far[2] - far[1])
     return first > 1e-6 and second >= 0.9 * first

@@ -1,32 +1,32 @@
-r"""Record a mechanism's noise on one data set, and play the same noise on a neighbour.
+r"""Record a mechanism's noise on one data set and replay it on a neighbouring one.
 
-:func:`~dpanalysis.audit.verify_privacy` sees outputs only. Here the source of the noise is
-replaced (:mod:`.sources`), so that a few runs on each input, with the same numbers at the same
-places, show where the record goes: what reaches the output without noise, by how much each noisy
-number moves beside its noise, and whether scales, shapes and numbers of draws depend on the data.
-The idea of recording on one data set and playing on its neighbour is that of Re:cord-play
+:func:`~dpanalysis.audit.verify_privacy` sees outputs only. Here the random source is replaced
+(:mod:`.sources`). A few runs on each input, with the same numbers at the same places, show how the
+changed record affects a run: what reaches the output without noise, how far each noisy number
+shifts relative to its noise, and whether scales, shapes and numbers of draws depend on the data.
+Recording on one data set and replaying on its neighbour is the idea of Re:cord-play
 (arXiv 2602.17454).
 
-How false alarms are kept out. Nothing is found from a single pair of runs, since a threshold, an
-index or a rounded number may move by itself. A finding is about what does *not* depend on chance.
+How false alarms are avoided. No finding rests on a single pair of runs, since a threshold, an index
+or a rounded number may change by chance. A finding is about what does *not* depend on chance.
 
 *No noise.* A part of the output is the same in every run on the dataset, the same in every run on
-the neighbour, and differs between them. The runs include some where every piece of noise is up to
-10^9 times as large as drawn (less where runs grow with it), where coins fall on their least likely
-sides, in some runs all on one, so that whatever is a function of noisy numbers changes. The same
-holds for what is left of a number beside multiples of a step, which are all that rounded noise
-changes, and for shapes, scales and numbers of draws: one that depends on earlier noise, as that of
-an adaptive method does, is no finding. The exception are coins that matter by one rare outcome
-among many, such as 57 of ``integers(1000)``: all runs may miss it. Where rare outcomes cannot be
-made likely (orders, subsets, long words that may be hashed), where coins decide how many others are
-tossed, or where a loop waits for a usual number, a note says so, and nothing counts as bare.
+the neighbour, and differs between them. In some of these runs all noise is up to 10^9 times as
+large as drawn (less if runs grow with it) and coins take their least likely outcomes, in some runs
+all on the same side, so that every function of noisy numbers changes. The same criterion applies to
+the remainder of a number modulo a step (rounded noise only adds multiples of the step), and to
+shapes, scales and numbers of draws: one that depends on earlier noise, as in an adaptive method, is
+no finding. The exception is a coin that matters only by one rare outcome among many, such as 57 of
+``integers(1000)``: all runs may miss it. If rare outcomes cannot be made likely (orders, subsets,
+long words that may be hashed), if coins decide how many others are tossed, or if a loop waits for a
+usual number, a note says so, and nothing is reported as released without noise.
 
-*The amount of noise.* An output entry that is :math:`a N + c` for one number N of noise, in all
-runs and under extreme noise alike, is released with noise of known law and scale. With the
-densities of all such entries (they are independent), the log of the likelihood ratio is a sum, and
-its largest value bounds epsilon from below: for Laplace noise the sum of shift/scale. Where the
-output is :math:`a N + c` in a range alone, as under a clamp, no tails beyond count. Where coins
-are tossed they may be those of a subsample, which lowers epsilon, and then nothing is concluded.
+*The amount of noise.* An output entry that equals :math:`a N + c` for one number N of noise, in
+usual and in extreme runs, is released with noise of known law and scale. These entries are
+independent, so the log of their likelihood ratio is a sum, and its largest value bounds epsilon
+from below: for Laplace noise the sum of shift/scale. If the output equals :math:`a N + c` only in a
+range, as under a clamp, the tails beyond it do not count. If coins are tossed, they may be those of
+a subsample, which lowers epsilon, so no bound is computed.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ import numpy as np
 from .._validation import check_int, check_number
 from .entries import is_shown
 from .outcomes import Raised
-from .released import CLOSEST, LAWS, Entry, broken, loss
+from .released import CLOSEST, LAWS, Entry, loss, violation
 from .replay import (
     FARTHEST,
     MILD,
@@ -64,45 +64,45 @@ from .replay import (
     slack,
     spread,
 )
-from .sources import listen
+from .sources import intercept
 from .tape import COPIED, OUTSIDE, SET
 from .verify import Claimed, ParsedClaim, check_inputs, parse_claim
 
 __tracebackhide__ = True  # pytest shows the line that calls this package
 
 _RUNS = 7  # on each input
-_PROBES = 1 << 16  # the first number of runs that try how large noise may be
-_EXTREME = 32  # more on each input, where there is something to confirm
-_TOSSED = 3  # times as many where coins are tossed, of which several may have to fall together
-_ALIKE = 12  # extreme runs at least whose output has its usual shape
+_PROBES = 1 << 16  # number (seed) of the first run that tries how large noise may be
+_EXTREME = 32  # extreme runs on each input, made if there is something to confirm
+_TOSSED = 3  # times as many if coins are tossed, several of which may have to fall together
+_ALIKE = 12  # fewest extreme runs whose output has its usual shape
 _MARKS = {
     SET: "the state of a generator was set: noise that comes again then is not seen to do so",
     COPIED: "a generator was copied: noise that copies have in common is not seen to be so",
     OUTSIDE: "compiled code drew from a generator, or raw bits were taken: noise made of them",
 }
-_DIFFERENT, _SHOWN = 5, 64  # numbers that have to be on a grid, and entries that are tried
-_GRID = 1e-10  # relative: how well a grid is known
-_FIT = 1e-5  # relative: how far from a N + c an output may be, float32 included
-_REMAINDER = 1e-3  # of the slack: what a sum of large noise rounds
-_LARGEST = 1 << 18  # numbers of noise that are compared with outputs
+_DIFFERENT, _SHOWN = 5, 64  # fewest distinct numbers that reveal a grid, most entries tested for it
+_GRID = 1e-10  # relative error of a grid's step
+_FIT = 1e-5  # relative deviation of an output from a N + c that is accepted, float32 included
+_REMAINDER = 1e-3  # rounding of a sum of large noise, as a share of the slack
+_LARGEST = 1 << 18  # most numbers of noise that are compared with outputs
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What is wrong with a mechanism, and where.
+    """A mistake in a mechanism, and where it is.
 
     Attributes
     ----------
     kind : str
         "exact" (data without noise in the output), "seed" (the same, and a source is seeded with a
-        constant), "size" (the output's shape depends on the data), "draws" (so does the number or
-        shape of draws; under a claim a note where the output's shape does not), "scale" (so does a
-        scale), "reuse" (one noise on two answers), "sensitivity" or "epsilon" (a change is larger
-        than stated), "law" (no scale of this law keeps the claim), or "untested" (the changed
-        record was never looked at).
+        constant), "size" (the output's shape depends on the data), "draws" (the number or shape of
+        draws does; under a claim only a note if the output's shape does not), "scale" (a scale
+        does), "reuse" (the same noise on two answers), "sensitivity" or "epsilon" (larger than
+        stated), "law" (no scale of this law satisfies the claim), or "untested" (the mechanism
+        never looked at the changed record).
     message : str
     file, line : str, int
-        Of the call that draws the noise, or of the mechanism where it is about an output.
+        The call that draws the noise, or the mechanism if the finding is about an output.
     """
 
     kind: str
@@ -116,12 +116,12 @@ class Finding:
 
 @dataclass(frozen=True)
 class Quantity:
-    """Something that noise was added to."""
+    """A quantity to which noise was added."""
 
     law: str
-    scale: float  # the smallest of its noise
+    scale: float  # the smallest scale of its noise
     shift: float  # from the dataset to the neighbour: in L2 for Gaussian noise, else in L1
-    released: bool  # an output; otherwise it only goes into one
+    released: bool  # whether it is itself an output, rather than used to compute one
     file: str
     line: int
 
@@ -135,23 +135,23 @@ class Quantity:
 
 @dataclass(frozen=True)
 class Recording:
-    """What the recording of a mechanism on two neighbours shows.
+    """The result of recording a mechanism on two neighbouring data sets.
 
     Attributes
     ----------
     name : str
-        Of the mechanism.
+        Name of the mechanism.
     findings : tuple of Finding
     quantities : tuple of Quantity
-        One for each call that adds noise and whose quantity was seen.
+        One for each call that adds noise to a quantity that could be determined.
     epsilon : float or None
         A lower bound on epsilon at delta = 0 for these two data sets, from the shifts and scales
-        of what is released; ``inf`` where the ratio of densities has no bound, None where nothing
-        is known.
+        of what is released; ``inf`` if the ratio of densities is unbounded, None if nothing is
+        known.
     looked : bool
         Whether anything differed between the two data sets.
     not_followed : tuple of str
-        What the recording could not see; a finding may be missing there.
+        What the recording could not see; findings may be missing there.
     """
 
     name: str
@@ -163,7 +163,7 @@ class Recording:
 
     @property
     def passed(self) -> bool:
-        """Whether nothing was found. It is no proof of privacy."""
+        """Whether nothing was found, which does not prove privacy."""
         return not self.findings
 
     def __str__(self) -> str:
@@ -196,11 +196,11 @@ def record(
     vectorized: bool = True,
     seconds: float = 30.0,
 ) -> Recording:
-    """Run a mechanism on two neighbours with the same noise, and say what differs.
+    """Run a mechanism on two neighbouring data sets with the same noise, and report differences.
 
-    What is found is certain and repeatable, and comes with the line to look at. It needs a few
-    runs, not 100,000, and sees mistakes that outputs hardly show; but it knows only what Python
-    asks of random sources, see :attr:`Recording.not_followed`. Use it beside
+    Findings are certain and reproducible, and name the source line. A recording needs a few runs,
+    not 100,000, and finds mistakes that outputs hardly show. But it sees only the random numbers
+    that Python code draws, see :attr:`Recording.not_followed`. Use it together with
     :func:`~dpanalysis.audit.verify_privacy`, as :func:`~dpanalysis.audit.assert_private` does.
 
     Parameters
@@ -215,10 +215,10 @@ def record(
         The stated bound on the change of every quantity that gets noise: in L2 for Gaussian and
         spherical noise, else in L1.
     rng : int, default=0
-        Seed of what is played.
+        Seed of the replayed noise.
     seconds : float, default=30
-        No run begins later than that, and one that draws later ends, but for the first four on each
-        input; what was left out is in ``not_followed``.
+        Time limit: no run starts later, and a run that draws later is aborted, except the first
+        four on each input. ``not_followed`` says what was left out.
 
     Returns
     -------
@@ -226,9 +226,9 @@ def record(
 
     Notes
     -----
-    Generators that the mechanism makes and keeps are seeded by the operating system after each run.
-    Other things that it keeps, such as a key or a cached answer, were made of played numbers, which
-    whoever knows ``rng`` can play again: release with an object that was never recorded.
+    Generators that the mechanism creates and retains are reseeded by the operating system after
+    each run. Anything else that it retains, such as a key or a cached answer, comes from replayed
+    numbers, which anyone who knows ``rng`` can reproduce: never release with a recorded object.
 
     References
     ----------
@@ -258,19 +258,19 @@ def record(
     check_inputs(function, dataset, neighbour, relation, known, vectorized)
     while True:
         loaded = "torch" in sys.modules
-        with listen(function) as held:
+        with intercept(function) as held:
             replayer = Replayer(function, (dataset, neighbour), seed, bool(vectorized), seconds)
             found = _Judge(replayer, claim, asked, sensitivity, held).judge()
         if loaded or "torch" not in sys.modules:
-            return found  # otherwise the mechanism has imported PyTorch, of which nothing was heard
+            return found  # otherwise the mechanism imported PyTorch, which was not recorded: again
 
 
-# What the runs show
+# Analysis of the runs
 
 
 @dataclass
 class _Judge:
-    """The findings of one recording."""
+    """Derives the findings of one recording."""
 
     replayer: Replayer
     claim: Any
@@ -323,7 +323,7 @@ class _Judge:
         epsilon = self._amounts(entries, coins)
         quantities = self._quantities(unit, {entry.key for entry in entries})
         for key, message in scales.items():
-            # Where its noise is seen in the output, a claim decides: smooth sensitivity is allowed.
+            # If its noise is seen in the output, the claim decides: smooth sensitivity is allowed.
             decided = self.asked is not None and epsilon is not None
             if not (decided and any(entry.key == key for entry in entries)):
                 self._find("scale", message, key)
@@ -336,7 +336,7 @@ class _Judge:
                     entry.key,
                 )
         looked = self._looked(coins)
-        self._unheard()
+        self._note_unrecorded()
         if replayer.late:
             self.notes.append("the time was over before all runs were made")
         if coins:
@@ -358,7 +358,7 @@ class _Judge:
         self.findings.append(Finding(kind, message, file, line))
 
     def _all(self, side: int, what: Callable[[RecordedRun], Any]) -> Any:
-        """Return what all runs on one input agree in, extreme ones included, or None."""
+        """Return what all usual runs on one input have in common, or None."""
         first = what(self.runs[side][0])
         if any(not agree(first, what(run)) for run in self.runs[side][1:]):
             return None
@@ -367,7 +367,7 @@ class _Judge:
     def _differs(
         self, what: Callable[[RecordedRun], Any], alike: bool = False
     ) -> tuple[Any, Any] | None:
-        """Return two things that depend on the data and on no chance, or None."""
+        """Return the values on both inputs if they differ independently of chance, else None."""
         pair = self._all(0, what), self._all(1, what)
         if pair[0] is None or pair[1] is None or agree(*pair):
             return None
@@ -392,18 +392,18 @@ class _Judge:
             self.extreme = self.replayer.pairs(_RUNS, count, top)
         return self.extreme
 
-    def _unheard(self) -> None:
-        """Note what was done to generators, and randomness of which nothing was heard."""
+    def _note_unrecorded(self) -> None:
+        """Add notes on manipulated or seeded generators, and on unrecorded randomness."""
         runs = [run for side in self.runs for run in side]
         for mark in sorted({mark for run in runs for mark in run.tape.marks}):
             self.notes.append(_MARKS[mark])
         hypothesis = sys.modules.get("hypothesis")
         inside = hypothesis is not None and hypothesis.currently_in_test_context()
-        for name, (stand, known) in self.held.items():
+        for name, (substitute, known) in self.held.items():
             seed = known
             if callable(known):  # a default source, which Hypothesis seeds for its tests
-                seed = known() if stand.was_used and not inside else None
-            if stand.was_used and seed is not None:
+                seed = known() if substitute.was_used and not inside else None
+            if substitute.was_used and seed is not None:
                 self.notes.append(
                     f"{name} was seeded with {seed} before the recording: its noise is the same in "
                     "every process, and whoever knows the seed can draw it again"
@@ -415,7 +415,7 @@ class _Judge:
             )
 
     def _alike_runs(self) -> list[list[RecordedRun]] | None:
-        """Return the extreme runs whose output has its usual shape, of less noise where needed."""
+        """Return the extreme runs whose output has its usual shape, with less noise if needed."""
         extreme = self._extreme_runs()
         if extreme is None:
             return None
@@ -439,11 +439,11 @@ class _Judge:
         return [[run for run in side if run.structure == s] for side, s in zip(runs, usual)]
 
     def _constant_seeds(self) -> list[tuple[str, int, str]]:
-        """Return the sources that have the same seed whatever the noise that was handed in."""
+        """Return (file, line, seed) of sources with one seed in all usual runs on the dataset."""
         return sorted(constant_seeds(self.runs[0]))
 
     def _coins(self) -> bool:
-        """Whether anything but noise is left to chance."""
+        """Return whether the runs toss coins, whose outcomes vary or are drawn from the tape."""
         outcomes: dict[Any, set[Any]] = {}
         for run in self.runs[0] + self.runs[1]:
             for draw in run.tape.draws:
@@ -452,7 +452,7 @@ class _Judge:
         return any(None in seen or len(seen) > 1 for seen in outcomes.values())
 
     def _draws(self) -> None:
-        """Compare how often noise is drawn, and how much at a time."""
+        """Compare the numbers and shapes of draws of noise."""
 
         def sites(run: RecordedRun) -> dict[Any, Any]:
             found: dict[Any, list[Any]] = {}
@@ -468,7 +468,7 @@ class _Judge:
                 )
             return
         structures = {repr(run.structure) for side in self.runs for run in side}
-        # At a delta above 0 keys that few records have may be kept for themselves.
+        # At delta > 0, a mechanism may suppress keys that few records have.
         claimed = self.asked is not None and (len(structures) == 1 or self.asked.delta > 0.0)
         places = {site for side in (0, 1) for site in sites(self.runs[side][0])}
         for site in sorted(places):
@@ -482,13 +482,13 @@ class _Judge:
                 shapes = next((a, b) for a, b in zip(first, second) if a != b)
                 what = f"{site[2]} noise of shape {shapes[0]} on the dataset and {shapes[1]}"
             what += " on the neighbour: what is drawn depends on the data"
-            if claimed:  # which may keep the claim, as where each record has noise of its own
+            if claimed:  # it may still satisfy the claim, such as with noise for each record
                 self.notes.append(f"{Path(site[0]).name}:{site[1]}: {what}")
             else:
                 self._find("draws", what, site)
 
     def _scales(self) -> dict[Any, str]:
-        """Return the draws whose scale depends on the data and on no noise."""
+        """Return the draws whose scale depends on the data but not on noise, with a message."""
         found = {}
         for key in self._common():
             pair = self._differs(lambda run, key=key: scale_of(run, key))  # type: ignore[misc]
@@ -501,14 +501,14 @@ class _Judge:
         return found
 
     def _common(self) -> list[Any]:
-        """Return the draws of noise that all runs make, in the order of the first."""
+        """Return the keys of the draws of noise that all runs make, in the first run's order."""
         sets = [set(run.noise) for side in self.runs for run in side]
         return [key for key in self.runs[0][0].noise if all(key in each for each in sets)]
 
     def _outputs(self, seeds: list[tuple[str, int, str]]) -> None:
-        """Look for parts of the output that have no noise."""
+        """Find parts of the output that depend on the data and have no noise."""
         pair = self._differs(lambda run: run.structure)
-        if pair is not None and self._decided():
+        if pair is not None and self._extremes_suffice():
             shapes = [_in_words(side[0]) for side in self.runs]
             self._find(
                 "size",
@@ -528,7 +528,7 @@ class _Judge:
             for k in range(len(runs[0].others))
             if self._differs(lambda run, k=k: run.others[k], alike=True)  # type: ignore[misc]
         ]
-        if not (places or parts) or not self._decided():
+        if not (places or parts) or not self._extremes_suffice():
             return
         size = runs[0].numbers.size
         if parts:
@@ -553,8 +553,8 @@ class _Judge:
         else:
             self._find("exact", f"{what} no noise and depends on the data{values}", None)
 
-    def _decided(self) -> bool:
-        """Whether extreme runs show all that chance can do; where not, a note says why."""
+    def _extremes_suffice(self) -> bool:
+        """Return whether extreme runs exhaust the effects of chance; if not, note why."""
         extreme = self._extreme_runs() or [[], []]
         missed = {site for side in extreme for run in side for site in run.tape.undecided}
         whether = "whether what is the same in all runs is so always"
@@ -577,7 +577,7 @@ class _Judge:
         return not missed and len(tossed) <= 2 and not outside
 
     def _suspects(self) -> list[int]:
-        """Return the entries that are constant on one input at least, and differ."""
+        """Return the entries that are constant on at least one input and differ between inputs."""
         values = [np.array([run.numbers for run in side]) for side in self.runs]
         most = max(slack(run) for side in self.runs for run in side)
         constant = [spread(v) <= most for v in values]
@@ -589,7 +589,7 @@ class _Judge:
         return np.flatnonzero(found).tolist()[:10_000]
 
     def _is_exact(self, place: int) -> bool:
-        """Whether an entry stays what it is under extreme noise: on both inputs, or on one."""
+        """Return whether an entry is constant under extreme noise, on both inputs or on one."""
         extreme = self._alike_runs()
         if extreme is None:
             return False
@@ -602,7 +602,7 @@ class _Judge:
             constant = bitwise or bool(np.ptp(usual) <= most)
             for run in extreme[side]:
                 moved = run.numbers[place]
-                # Noise that is taken off again leaves what it rounds away.
+                # Noise that is added and subtracted again leaves its rounding error.
                 off = max(most, slack(run))
                 if bitwise:
                     off = min(_REMAINDER * slack(run), 1e-3 * gap)
@@ -612,13 +612,13 @@ class _Judge:
             return True
         if not any(still):
             return False
-        # Noise on one input and none on the other, of all runs.
+        # Constant on one input, noisy in every run on the other.
         side = still.index(False)
         found = [run.numbers[place] for run in self.runs[side]]
         return len(set(found)) == len(found)
 
     def _grids(self) -> None:
-        """Look for numbers on a grid that the data shift: noise that is rounded, on what is not."""
+        """Find numbers on a grid that the data shift: rounded noise on an unrounded number."""
         runs = [run for side in self.runs for run in side]
         if any(run.structure != runs[0].structure for run in runs) or not runs[0].numbers.size:
             return
@@ -644,7 +644,7 @@ class _Judge:
             with np.errstate(all="ignore"):
                 g = float(common_step(apart[:, None], 1e-4 * step[[place]])[0])
                 rest = float(off_grid(columns[1][0] - columns[0][0], g))
-            if g > 1e-2 * step[place] and rest > 1e-2 * g and self._decided():
+            if g > 1e-2 * step[place] and rest > 1e-2 * g and self._extremes_suffice():
                 self._find(
                     "exact",
                     f"the numbers of entry {place} of the output are multiples of {g:.6g} apart, "
@@ -679,7 +679,7 @@ class _Judge:
         used = {fits[0][place][0] for place in places}
         extreme = None
         if places and len(used) < len(where):
-            # Noise that is not seen in the output may decide which noise is.
+            # Noise that does not reach the output may select the noise that does.
             extreme = self._extreme_runs()
             if extreme is None:
                 return []
@@ -696,7 +696,7 @@ class _Judge:
             scales = [
                 {entry_of(run.noise[key], index) for run in self.runs[side]} for side in (0, 1)
             ]
-            if any(len(each) > 1 for each in scales):  # it depends on other noise
+            if any(len(each) > 1 for each in scales):  # the scale depends on other noise
                 continue
             scale = [each.pop() for each in scales]
             factors = tuple(fits[side][place][1] for side in (0, 1))
@@ -705,14 +705,14 @@ class _Judge:
             if not close(*factors):
                 off, reach = fits[0][place][3] + fits[1][place][3], np.ptp(shown)
                 apart = abs(factors[0] - factors[1]) / abs(factors[0])
-                # In float32, or beside a large number, whose rounding the factors have.
+                # In float32, or added to a large number, the factors have rounding errors.
                 rough = off > 2.0**12 * unit and apart <= _FIT
                 if rough or apart * reach <= 8.0 * (off + unit):
                     factors = (factors[0],) * 2
             centers = tuple(fits[side][place][2] for side in (0, 1))
             spreads = tuple(f * s for f, s in zip(factors, scale))
             if close(*factors) and close(*scale):
-                # Under the same noise, the difference of outputs is that of the quantities.
+                # With the same noise, outputs differ by as much as the quantities.
                 move = [a.numbers[place] - b.numbers[place] for a, b in zip(*self.runs)]
                 centers = centers[0], centers[0] - float(np.median(move))
                 factors, spreads = (factors[0],) * 2, (spreads[0],) * 2
@@ -722,7 +722,7 @@ class _Judge:
         return found
 
     def _fit(self, side: int, keys: list[Any]) -> dict[int, tuple[int, float, float, float]]:
-        """Return, for output entries, their number of noise, its factor, the rest, the error."""
+        """Return output entry -> (index of N, a, c, error) for the entries that equal a N + c."""
         runs = self.runs[side]
         noise = np.array(
             [
@@ -762,7 +762,7 @@ class _Judge:
         return bool(abs(run.numbers[place] - term - rest) <= _FIT * (abs(term) + abs(rest)))
 
     def _reuse(self, entries: list[Entry]) -> None:
-        """Find one number of noise on two answers: their difference has none."""
+        """Find a number of noise shared by two answers, whose difference then has no noise."""
         first: dict[Any, Entry] = {}
         for entry in entries:
             other = first.setdefault((entry.key, entry.index), entry)
@@ -778,12 +778,12 @@ class _Judge:
                 return
 
     def _amounts(self, entries: list[Entry], coins: bool) -> float | None:
-        """Compare shifts with scales; return a lower bound on epsilon."""
+        """Compare shifts with scales and return a lower bound on epsilon, None if unknown."""
         unique = list({(e.key, e.index): e for e in entries if e.law in LAWS}.values())
         if coins or not unique:
             return None
         epsilon, broken_by = self._compared(unique)
-        if broken_by or math.isinf(epsilon):  # in the tails, perhaps, of which a clamp leaves none
+        if broken_by or math.isinf(epsilon):  # perhaps only in tails that a clamp removes
             unique = self._confined(unique)
             if not unique:
                 return None
@@ -793,7 +793,7 @@ class _Judge:
         return epsilon
 
     def _compared(self, entries: list[Entry]) -> tuple[float, tuple[str, str, Any] | None]:
-        """Return a lower bound on epsilon, and how the claim is broken, if it is."""
+        """Return a lower bound on epsilon, and the finding (kind, message, key) or None."""
         entries.sort(key=lambda e: -abs(e.center[1] - e.center[0]) / abs(e.spread[0]))
         losses = np.array([loss(entry) for entry in entries[:CLOSEST]])
         rest = [e for e in entries[CLOSEST:] if e.law == "laplace" and e.same_scale]
@@ -801,7 +801,7 @@ class _Judge:
         epsilon = float(losses.sum(axis=0).max()) + more
         if self.asked is None:
             return epsilon, None
-        message = broken(entries, epsilon, self.asked, getattr(self.claim, "rho", None))
+        message = violation(entries, epsilon, self.asked, getattr(self.claim, "rho", None))
         if message is None:
             return epsilon, None
         worst = entries[int(np.argmax(losses.max(axis=1)))]
@@ -813,7 +813,7 @@ class _Judge:
         return epsilon, (kind, message, worst.key)
 
     def _confined(self, entries: list[Entry]) -> list[Entry]:
-        """Return the entries with the range where extreme noise shows them to be a N + c."""
+        """Return the entries with the range in which extreme runs confirm a N + c."""
         extreme = self._extreme_runs()
         if extreme is None:
             return entries
@@ -842,7 +842,7 @@ class _Judge:
         return [replace(e, seen=(a, b), ordered=o) for e, a, b, o, is_kept in ranges if is_kept]
 
     def _quantities(self, entries: list[Entry], released: set[Any]) -> tuple[Quantity, ...]:
-        """Return what got noise; compare its change with the stated sensitivity."""
+        """Return the quantities that got noise; compare their shifts with the sensitivity."""
         first = self.runs[0][0]
         forced = {
             key: draw.value
@@ -865,7 +865,7 @@ class _Judge:
                     continue
                 moves = np.ravel(abs(np.subtract(answer.quantity, draw.quantity, dtype=float)))
             elif key not in seen:
-                if key in released:  # with two scales: there is no one shift
+                if key in released:  # with two scales, so the shift is not defined
                     continue
                 unseen[key[:3]] += 1
                 continue
@@ -888,7 +888,7 @@ class _Judge:
         return tuple(found)
 
     def _looked(self, coins: bool) -> bool:
-        """Find a mechanism that is the same on both inputs."""
+        """Return whether runs may differ between the inputs; if they never do, add a finding."""
         if any(not equal(a, b) for a, b in zip(*self.runs)):
             return True
         for pair in zip(*self.runs):
@@ -903,9 +903,9 @@ class _Judge:
                     return True
         if any(not equal(a, b) for a, b in zip(*(self._extreme_runs() or ([], [])))):
             return True
-        # A number that is rounded, or a choice, may be the same by chance.
+        # A rounded number or a choice may be the same by chance.
         hidden = any(map(is_shown, self.runs[0][0].others))
-        if coins or hidden or not self._decides():
+        if coins or hidden or not self._equality_decides():
             self.notes.append(
                 f"the outputs of {len(self.runs[0])} runs are the same on both data sets, which "
                 "may be chance: whether the changed record is looked at is open"
@@ -919,8 +919,8 @@ class _Judge:
         )
         return False
 
-    def _decides(self) -> bool:
-        """Whether equal outputs show that the inputs play no part: continuous, or constant."""
+    def _equality_decides(self) -> bool:
+        """Return whether equal outputs prove the inputs unused: all continuous or constant."""
         if any(run.structure != self.runs[0][0].structure for run in self.runs[0]):
             return False
         values = np.array([run.numbers for run in self.runs[0]])
@@ -942,7 +942,7 @@ class _Judge:
 
 
 def _terms(run: RecordedRun, entries: list[Entry], side: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return entries of an output and what a N + c is for each, NaN where a run has none."""
+    """Return the entries of an output and a N + c for each, NaN where the run lacks either."""
     output, wanted = np.full((2, len(entries)), np.nan)
     draws = {key: draw.added for key, draw in run.noise.items() if draw.added is not None}
     for k, entry in enumerate(entries):
@@ -954,7 +954,7 @@ def _terms(run: RecordedRun, entries: list[Entry], side: int) -> tuple[np.ndarra
 
 
 def _drawn_alike(a: RecordedRun, b: RecordedRun) -> bool:
-    """Whether two runs draw noise of the same laws, scales and shapes, in the same order."""
+    """Return whether two runs draw noise of the same laws, scales and shapes in the same order."""
     one, two = ([d for d in run.tape.draws if d.noise] for run in (a, b))
     return len(one) == len(two) and all(
         d.law == e.law and d.shape == e.shape and agree(np.asarray(d.scale), np.asarray(e.scale))
@@ -969,7 +969,7 @@ def _in_words(run: RecordedRun) -> str:
 
 
 def _home(function: Any) -> tuple[str, int]:
-    """Return file and line of a mechanism."""
+    """Return the file and line where a mechanism is defined."""
     function = inspect.unwrap(getattr(function, "func", function))
     for each in (function, getattr(type(function), "__call__", None)):  # noqa: B004
         code = getattr(each, "__code__", None)

@@ -1,4 +1,4 @@
-"""Numbers that a mechanism releases with noise of known law: what they cost, point by point."""
+"""The privacy loss of numbers released with noise of known law, from their densities."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from scipy import special, stats
 from .replay import SAME, close
 from .verify import ParsedClaim
 
-CLOSEST = 64  # entries whose densities are compared point by point
+CLOSEST = 64  # most entries whose densities are compared point by point
 EVERYWHERE = -math.inf, math.inf
 LAWS: dict[str, Any] = {
     "cauchy": stats.cauchy,
@@ -27,40 +27,40 @@ LAWS: dict[str, Any] = {
 
 @dataclass
 class Entry:
-    """An output entry that is a N + c on both inputs."""
+    """An output entry that equals a N + c on both inputs, for one number N of noise."""
 
     place: int  # in the output
     key: Any  # of the draw
-    index: int  # in the draw
+    index: int  # of N in the draw
     law: str
-    factor: tuple[float, float]
-    center: tuple[float, float]
-    spread: tuple[float, float]  # scale of the noise in the output, with its sign
-    off: float  # how well all that is known, in units of the spread
-    seen: tuple[float, float] = EVERYWHERE  # where the output is that, as under a clamp
-    ordered: bool = True  # what is above that range stays above it, and what is below, below
+    factor: tuple[float, float]  # a, on each input
+    center: tuple[float, float]  # c, on each input
+    spread: tuple[float, float]  # scale of the noise in the output, with the sign of the factor
+    off: float  # error of these numbers, in units of the spread
+    seen: tuple[float, float] = EVERYWHERE  # the range where the output is a N + c (clamps)
+    ordered: bool = True  # whether numbers above that range stay above it, and those below, below
 
     @property
     def shift(self) -> float:
-        """Change of the quantity, in the units of the draw, where both have one factor."""
+        """Shift of the quantity in units of the draw, if both inputs have the same factor."""
         return abs(self.center[1] - self.center[0]) / abs(self.factor[0])
 
     @property
     def same_scale(self) -> bool:
-        """Whether the noise is the same on both inputs."""
+        """Whether the noise has the same scale on both inputs."""
         return close(self.spread[0], self.spread[1])
 
 
-def broken(
+def violation(
     entries: list[Entry], epsilon: float, asked: ParsedClaim, rho: float | None
 ) -> str | None:
-    """Say how the noise of released entries breaks a claim, or None."""
+    """Describe how the noise of released entries violates a claim, or return None."""
     level = asked.level
     off = sum(e.off for e in entries)
     normal = [e for e in entries if e.law == "normal" and e.same_scale]
     kl = _divergence(normal)
     moves = [abs(e.center[1] - e.center[0]) / abs(e.spread[0]) for e in normal]
-    mu = max(math.sqrt(2.0 * kl), *moves, 0.0)  # a range alone shows all of one entry's
+    mu = max(math.sqrt(2.0 * kl), *moves, 0.0)  # any range reveals the full mu of one entry
     if asked.name == "mu":
         if mu > level * (1.0 + SAME) + off:
             return f"normal noise: mu >= {mu:.4g} where {level:.4g} is claimed"
@@ -89,7 +89,7 @@ def broken(
     laplace = [e for e in entries if e.law == "laplace" and e.same_scale and e.shift]
     laplace = [e for e in laplace if e.seen == EVERYWHERE]
     total = 0.0
-    for count, e in enumerate(laplace[:200], 1):  # all of them in their tails
+    for count, e in enumerate(laplace[:200], 1):  # the event that all are in their tails
         total += e.shift * abs(e.factor[0]) / abs(e.spread[0])
         delta = max(delta, -(0.5**count) * math.expm1(level - total))
     if delta > asked.delta * (1.0 + 1e-6) + off + 1e-12:
@@ -99,7 +99,7 @@ def broken(
 
 
 def _divergence(entries: list[Entry]) -> float:
-    """Return a lower bound on the KL divergence of entries with normal noise, the larger way."""
+    """Return a lower bound on the larger KL divergence of entries with normal noise."""
     scale = np.array([abs(e.spread[0]) for e in entries])
     low, high, *centers = np.array([(*e.seen, *e.center) for e in entries]).reshape(-1, 4).T
     ordered, found = np.array([e.ordered for e in entries], dtype=bool), []
@@ -149,7 +149,7 @@ def loss(entry: Entry) -> tuple[float, float]:
     largest = float(ratio.max(initial=0.0)), float((-ratio).max(initial=0.0))
     tails = entry.law in ("laplace", "logistic", "normal", "gumbel")
     if everywhere and tails and not entry.same_scale:
-        # The tails of the wider law win without bound.
+        # In the tails, the ratio of the wider density to the other is unbounded.
         wide = abs(entry.spread[0]) > abs(entry.spread[1])
         return (math.inf, largest[1]) if wide else (largest[0], math.inf)
     return largest
@@ -169,7 +169,7 @@ def delta_of(entry: Entry, epsilon: float) -> float:
 
 def _masses(law: Any, at: np.ndarray) -> np.ndarray:
     """Return the probabilities of the cells between points."""
-    # The smaller of both tails, so that no small probability is a difference of large ones.
+    # From the smaller tail: a small probability must not be a difference of large ones.
     below = np.maximum(0.0, np.minimum(np.diff(law.cdf(at)), 1.0))
     above = np.maximum(0.0, -np.diff(law.sf(at)))
     return np.where(at[1:] < 0.0, below, above)

@@ -1,4 +1,4 @@
-"""Runs of a mechanism with recorded noise, and when two of them agree."""
+"""Run a mechanism with recorded noise, and compare runs."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ __tracebackhide__ = True  # pytest shows the line that calls this package
 
 FARTHEST, MILD = 9.0, 2.0  # decimal exponents of the largest factors of extreme noise
 SAME = 1e-9  # relative: parameters that differ by less are equal
-_ROUNDING = 1e-12  # of the largest noise in a run
+_ROUNDING = 1e-12  # rounding error, relative to the largest noise in a run
 _LEAST = 4  # runs on each input that are made however long they take
-_OFTEN, _SOME = 10, 100  # times the calls of a usual run, and more, that are extreme
-_BETWEEN, _TRIED = (3.0, 4.5, 6.0, 7.5), 4  # exponents that are tried before, and runs with each
-_GROWN, _SHORT = 20, 0.01  # times the usual size, and seconds, of a run that grows with its noise
-_DIGITS = 9  # a number that has no more is rounded
+_OFTEN, _SOME = 10, 100  # at most _OFTEN * (calls of a usual run) + _SOME calls are extreme
+_BETWEEN, _TRIED = (3.0, 4.5, 6.0, 7.5), 4  # exponents between MILD and FARTHEST, runs with each
+_GROWN, _SHORT = 20, 0.01  # a run of _GROWN times the usual size or seconds (>= _SHORT) has grown
+_DIGITS = 9  # a number with at most this many digits counts as rounded
 
 
 @dataclass
@@ -39,12 +39,12 @@ class RecordedRun:
 
     @property
     def noise(self) -> dict[Any, Draw]:
-        """The draws of noise by their keys."""
+        """The draws of noise, by key."""
         return {draw.key: draw for draw in self.tape.draws if draw.noise}
 
 
 class Replayer:
-    """Runs on the two inputs."""
+    """Runs a mechanism on the two inputs."""
 
     def __init__(
         self, function: Any, inputs: tuple[Any, Any], seed: int, vectorized: bool, seconds: float
@@ -60,7 +60,7 @@ class Replayer:
     def run(
         self, side: int, number: int, extreme: float = 0.0, forced: dict[Any, Any] | None = None
     ) -> RecordedRun:
-        """Return one run; the same number gets the same noise on both inputs."""
+        """Return one run; runs of the same number have the same noise on both inputs."""
         end = self.end if extreme or number >= _LEAST else math.inf
         seed, most = self.seed + (number << 32), self.most if extreme else math.inf
         coins = {0: False, 1: True}.get(number % 6) if extreme else None
@@ -87,7 +87,7 @@ class Replayer:
         return RecordedRun(tape, structure, np.concatenate(numbers or [np.zeros(0)]), tuple(others))
 
     def pairs(self, first: int, count: int, extreme: float = 0.0) -> list[list[RecordedRun]] | None:
-        """Return runs on both inputs; None where there is no time."""
+        """Return runs on both inputs: when time runs out, fewer usual or no extreme ones (None)."""
         pairs = []
         for number in range(first, first + count):
             late = time.monotonic() > self.end and (extreme or number >= _LEAST)
@@ -104,7 +104,7 @@ class Replayer:
         return [list(side) for side in zip(*pairs)]
 
     def farthest(self, first: int) -> float:
-        """Return the largest exponent of noise with which a run stays within its usual size."""
+        """Return the largest exponent of noise at which runs do not grow in size or time."""
         top = MILD
         for exponent in (MILD, *_BETWEEN, FARTHEST):
             start = time.monotonic()
@@ -124,7 +124,7 @@ class Replayer:
         return top
 
     def learn(self, runs: list[list[RecordedRun]]) -> None:
-        """Keep what extreme runs are like: seeds that are constants, and how often is drawn."""
+        """Store what extreme runs need: constant seeds, usual number of calls, usual size."""
         self.constant = frozenset[Any]().union(*map(constant_seeds, runs))
         self.usual = max(run.tape.calls for side in runs for run in side)
         self.size = max(_size(run) for side in runs for run in side)
@@ -132,12 +132,12 @@ class Replayer:
 
 
 def _size(run: RecordedRun) -> int:
-    """Return how many numbers a run draws and returns."""
+    """Return how many numbers a run draws and returns in all."""
     return run.numbers.size + sum(int(np.prod(draw.shape)) for draw in run.tape.draws)
 
 
 def constant_seeds(runs: list[RecordedRun]) -> Counter[tuple[str, int, str]]:
-    """Return the sources that have the same seed in all runs, and how often."""
+    """Return the (file, line, seed) that all runs have in common, with their multiplicities."""
     common = Counter(runs[0].tape.seeds)
     for run in runs[1:]:
         common &= Counter(run.tape.seeds)
@@ -178,7 +178,7 @@ def _flatten(value: Any, numbers: list[np.ndarray], others: list[Any]) -> Any:
 
 
 def close(a: Any, b: Any) -> bool:
-    """Return whether numbers are the same but for rounding."""
+    """Return whether numbers are equal up to rounding."""
     return bool(np.allclose(a, b, rtol=SAME, atol=0.0, equal_nan=True))
 
 
@@ -188,7 +188,7 @@ def entry_of(draw: Draw, index: int) -> float:
 
 
 def agree(a: Any, b: Any) -> bool:
-    """Whether two structures, lists or arrays are the same; arrays up to rounding."""
+    """Return whether two structures, lists or arrays are equal; arrays up to rounding."""
     if a is None or b is None:
         return a is b
     if isinstance(a, (np.ndarray, float, np.number)) or isinstance(b, (np.ndarray, np.number)):
@@ -197,7 +197,7 @@ def agree(a: Any, b: Any) -> bool:
 
 
 def same(a: Any, b: Any) -> Any:
-    """Return where numbers are the same bit by bit, or both NaN."""
+    """Return where numbers are equal, or both NaN."""
     return (a == b) | (np.isnan(a) & np.isnan(b))
 
 
@@ -207,9 +207,9 @@ def is_rounded(column: np.ndarray) -> bool:
 
 
 def common_step(sizes: np.ndarray, least: np.ndarray) -> np.ndarray:
-    """Return the largest number of which those of a column are multiples, by Euclid's algorithm.
+    """Return the greatest common divisor of each column, by Euclid's algorithm.
 
-    What is below ``least`` counts as 0.
+    Numbers below ``least`` count as 0.
     """
     step, top = np.zeros((2, *least.shape))
     for row in sizes:
@@ -219,19 +219,19 @@ def common_step(sizes: np.ndarray, least: np.ndarray) -> np.ndarray:
             left = np.where(rest > 0.0, np.fmod(step, rest), 0.0)
             left = np.where((left > least) & (rest - left > least), left, 0.0)
             step, rest = np.where(rest > 0.0, rest, step), left
-        # The largest has the same relative error, but many steps in it.
+        # The largest number holds many steps, so the step's relative error becomes smaller.
         count = np.round(top / np.where(step > 0.0, step, 1.0))
         step = np.where(step > 0.0, top / np.maximum(1.0, count), 0.0)
     return step
 
 
 def off_grid(numbers: Any, step: Any) -> Any:
-    """Return how far numbers are from multiples of a step."""
+    """Return the distance of numbers from the nearest multiple of a step."""
     return abs(numbers - step * np.round(numbers / step))
 
 
 def spread(values: np.ndarray) -> np.ndarray:
-    """Return largest less smallest of each column, 0 where all are the same, NaN included."""
+    """Return the range of each column, 0 if all its numbers are the same, NaN included."""
     with np.errstate(invalid="ignore"):
         found = values.max(axis=0) - values.min(axis=0)
     found = np.where(np.isnan(found), np.inf, found)
@@ -239,7 +239,7 @@ def spread(values: np.ndarray) -> np.ndarray:
 
 
 def equal(a: RecordedRun, b: RecordedRun) -> bool:
-    """Return whether two outputs are the same."""
+    """Return whether the outputs of two runs are the same."""
     return (
         a.structure == b.structure
         and a.others == b.others
@@ -248,13 +248,13 @@ def equal(a: RecordedRun, b: RecordedRun) -> bool:
 
 
 def scale_of(run: RecordedRun, key: Any) -> Any:
-    """Return the scale of a draw, None where the run has none."""
+    """Return the scale of a draw, None if the run has no such draw."""
     draw = run.noise.get(key)
     return None if draw is None else draw.scale
 
 
 def slack(run: RecordedRun) -> float:
-    """Return how far numbers may be from each other by rounding alone."""
+    """Return how much numbers may differ by rounding alone."""
     sizes = [
         float(np.max(abs(draw.added), initial=0.0))
         for draw in run.noise.values()

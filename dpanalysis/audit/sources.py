@@ -1,18 +1,18 @@
-"""Sources of random numbers that write down what is asked of them, and can be replayed.
+"""Random sources that record every draw on a tape and can be replayed.
 
-Inside :func:`listen`, whatever Python code asks for random numbers asks a :class:`.Tape`: NumPy's
-generators and its old global functions, ``random``, ``os.urandom`` (and so ``secrets``), PyTorch,
-and the laws of :mod:`dpanalysis.privacy.mechanisms`, whatever source they draw from. A tape gives
-each call numbers of its own, which depend on the tape's seed and on the call alone: on the line
-that makes it, the law, and how often that line has asked before. So a second run, on other data,
-gets the same numbers at the same places, even where it asks for more or fewer numbers before.
+Inside :func:`intercept`, every request of Python code for random numbers goes to a :class:`.Tape`:
+NumPy's generators and its legacy global functions, ``random``, ``os.urandom`` (hence ``secrets``),
+PyTorch, and the laws of :mod:`dpanalysis.privacy.mechanisms` with any source. Each call gets its
+own stream of numbers, determined by the tape's seed and by the call's key: the calling line, the
+law, and how many times that line has drawn before. So a run on other data gets the same numbers at
+the same places, even where it has drawn more or fewer numbers before.
 
-A source that the mechanism seeds itself keeps its own stream. Its numbers are therefore the same
-under every tape where the seed is a constant, and count as what they are: no noise. Where the seed
-was itself drawn, they are extreme in extreme runs.
+A source that the mechanism seeds itself keeps its own stream. With a constant seed its numbers are
+therefore the same under every tape, and do not count as noise. With a seed that was itself drawn,
+they are extreme in extreme runs.
 
-Threads that were there before a run are not part of it, and get numbers from the real sources.
-Code outside Python (C, Fortran, Numba) that has a generator of its own is not heard.
+Threads started before a run are not part of it and draw from the real sources. Compiled code
+(C, Fortran, Numba) with its own generator is not recorded.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from typing import Any
 import numpy as np
 
 from ..privacy import mechanisms, noise
-from .coins import far_below, far_bytes, far_uniform
+from .coins import extreme_below, extreme_bytes, extreme_uniform
 from .tape import (
     COINS,
     COPIED,
@@ -45,13 +45,13 @@ from .tape import (
     SET,
     Draw,
     Tape,
+    active_tape,
     current,
-    listening,
     played,
 )
 from .torch_sources import torch_default, torch_names
 
-# The real ones: names of this module are not replaced.
+# The originals: names of this module are not replaced.
 _Generator = np.random.Generator
 _RandomState = np.random.RandomState
 _Random = random.Random
@@ -64,16 +64,16 @@ _REAL: dict[str, Any] = {
     **{name: getattr(mechanisms, name) for name in ("noisy", "nearly", "smallest")},
 }
 
-_REMEMBERED = 1 << 14  # states of a generator
+_REMEMBERED = 1 << 14  # most states of a generator that are stored
 _lock = threading.RLock()
 
 
 def _start(thread: threading.Thread) -> None:
-    """Stand for ``threading.Thread.start``: what a run starts is part of it."""
-    tape, run = listening(), thread.run
+    """Replace ``threading.Thread.start``: threads started by a run are part of it."""
+    tape, run = active_tape(), thread.run
     if tape is not None:
 
-        def heard() -> None:
+        def run_recorded() -> None:
             mine = threading.get_ident()
             tape.threads.add(mine)
             try:
@@ -81,12 +81,12 @@ def _start(thread: threading.Thread) -> None:
             finally:
                 tape.threads.discard(mine)
 
-        thread.run = heard  # type: ignore[method-assign]
+        thread.run = run_recorded  # type: ignore[method-assign]
     _REAL["start"](thread)
 
 
-class _AsTheReal(type):
-    """Classes whose instances are those of the class that they stand for."""
+class _SubstituteMeta(type):
+    """Metaclass of substitutes: ``isinstance`` also accepts instances of the replaced class."""
 
     def __instancecheck__(cls, instance: Any) -> bool:
         return isinstance(instance, cls.__mro__[1])
@@ -94,7 +94,7 @@ class _AsTheReal(type):
 
 def _method(name: str, real: Any) -> Callable[..., Any]:
     def method(self: Any, *args: Any, **options: Any) -> Any:
-        tape = listening()
+        tape = active_tape()
         if tape is None:
             return getattr(real, name)(self, *args, **options)
         state = None if self._keyed or not self._drawn else self._state
@@ -110,18 +110,18 @@ def _methods(real: Any) -> dict[str, Any]:
     return {name: _method(name, real) for name in names if hasattr(real, name)}
 
 
-class RecordingGenerator(_Generator, metaclass=_AsTheReal):
-    """A Generator that asks the tape. ``keyed=False`` keeps the stream of its own seed."""
+class RecordingGenerator(_Generator, metaclass=_SubstituteMeta):
+    """A Generator that draws from the tape; with ``keyed=False``, from its own seeded stream."""
 
     locals().update(_methods(_Generator))
 
     def __init__(self, bit_generator: Any, keyed: bool = False) -> None:
         super().__init__(bit_generator)
         self._keyed, self._drawn = keyed, False
-        tape = listening()
+        tape = active_tape()
         if tape is not None and not keyed:
-            renew = partial(_renew, bit_generator)
-            self._drawn = tape.note_seed(_seed_of(bit_generator), renew)
+            reseed = partial(_reseed, bit_generator)
+            self._drawn = tape.note_seed(_seed_of(bit_generator), reseed)
         self._watched: Tape | None = None
 
     def _state(self) -> Any:
@@ -129,13 +129,13 @@ class RecordingGenerator(_Generator, metaclass=_AsTheReal):
 
     @property
     def was_used(self) -> bool:
-        """Whether it was asked for numbers in a run."""
+        """Whether a run drew from this generator."""
         return self._watched is not None
 
     def _watch(self, tape: Tape) -> None:
-        """Mark the tape where the state is not what the last draw left."""
-        # Each number from the tape throws one of its own away: so the state tells when somebody
-        # sets it, or draws where nobody listens.
+        """Mark the tape if the state has changed since the last recorded draw."""
+        # Each draw from the tape also discards one number of this generator. So an unexpected
+        # state shows that somebody set it (SET) or drew without being recorded (OUTSIDE).
         place = self.bit_generator.state["state"]["state"]  # of PCG64
         if self._watched is not tape:
             self._watched, self._last, self._seen = tape, place, set[int]()
@@ -153,15 +153,15 @@ class RecordingGenerator(_Generator, metaclass=_AsTheReal):
         return _Generator(self.bit_generator)
 
     def spawn(self, n_children: int) -> list[Any]:
-        """Return children, which ask the tape if this one does."""
+        """Return children, which draw from the tape if this generator does."""
         children = self.bit_generator.spawn(n_children)
         tape = current()
         if self._keyed and tape is not None:
-            tape.lent += [partial(_renew, child) for child in children]
+            tape.reseeders += [partial(_reseed, child) for child in children]
         return [RecordingGenerator(child, self._keyed) for child in children]
 
     def __reduce__(self) -> Any:
-        tape = listening()
+        tape = active_tape()
         if tape is None:
             return _Generator(self.bit_generator).__reduce__()
         tape.marks.add(COPIED)
@@ -169,24 +169,24 @@ class RecordingGenerator(_Generator, metaclass=_AsTheReal):
 
 
 def _copied(bit_generator: Any) -> Any:
-    """Return a generator that was copied: it goes on by itself."""
-    tape = listening()
+    """Return the copy of a generator, which continues with its own stream."""
+    tape = active_tape()
     if tape is None:
         return _Generator(bit_generator)
-    tape.lent.append(partial(_renew, bit_generator))
+    tape.reseeders.append(partial(_reseed, bit_generator))
     return RecordingGenerator(bit_generator)
 
 
-def _renew(bit_generator: Any) -> None:
+def _reseed(bit_generator: Any) -> None:
     """Seed a bit generator from the operating system."""
     bit_generator.state = type(bit_generator)().state
 
 
 def _seed_of(bit_generator: Any) -> Any:
-    """Return what a bit generator was seeded with."""
+    """Return the seed of a bit generator, or a checksum of its state if that was set."""
     sequence: Any = getattr(bit_generator, "seed_seq", None)
     seed, state = getattr(sequence, "entropy", None), pickle.dumps(bit_generator.state)
-    # A state that was set, or jumped to, is no longer that of the seed.
+    # After setting the state, or a jump, the seed no longer identifies the stream.
     if seed is None or pickle.dumps(type(bit_generator)(sequence).state) != state:
         return zlib.crc32(state)
     seed = seed.tolist() if isinstance(seed, np.ndarray) else seed
@@ -194,23 +194,23 @@ def _seed_of(bit_generator: Any) -> Any:
     return (*parts, *sequence.spawn_key) if sequence.spawn_key else seed
 
 
-class _RecordingState(_RandomState, metaclass=_AsTheReal):
-    """A RandomState that asks the tape unless it was seeded."""
+class _RecordingState(_RandomState, metaclass=_SubstituteMeta):
+    """A RandomState that draws from the tape unless it was seeded."""
 
     was_used = False
     locals().update(_methods(_RandomState))
 
     def __init__(self, seed: Any = None) -> None:
-        tape = listening()
-        with tape.mute() if tape else contextlib.nullcontext():
+        tape = active_tape()
+        with tape.paused() if tape else contextlib.nullcontext():
             super().__init__(seed)
         self._note(seed)
 
     def _note(self, seed: Any) -> None:
-        tape = listening()
+        tape = active_tape()
         self._keyed, self._drawn = seed is None, False
         if tape is not None and isinstance(seed, np.random.BitGenerator):
-            self._drawn = tape.note_seed(_seed_of(seed), partial(_renew, seed))
+            self._drawn = tape.note_seed(_seed_of(seed), partial(_reseed, seed))
         elif tape is not None and seed is not None:
             self._drawn = tape.note_seed(seed, partial(_RandomState.seed, self))
 
@@ -230,11 +230,11 @@ class _RecordingState(_RandomState, metaclass=_AsTheReal):
         self.was_used = True
         if self._keyed and tape is not None:
             return _RandomState(tape.stream(key).bit_generator)
-        return _Through(self, _RandomState)
+        return _RealMethods(self, _RandomState)
 
 
-class _Through:
-    """The real methods of an object."""
+class _RealMethods:
+    """An object's methods as defined by the original class, bypassing the substitute."""
 
     def __init__(self, instance: Any, real: Any) -> None:
         self._instance, self._real = instance, real
@@ -244,30 +244,30 @@ class _Through:
 
 
 def _default_rng(seed: Any = None) -> Any:
-    """Stand for ``numpy.random.default_rng``."""
-    tape = listening()
+    """Replace ``numpy.random.default_rng``."""
+    tape = active_tape()
     if tape is None:
         return _REAL["default_rng"](seed)
     if isinstance(seed, RecordingGenerator.__mro__[1]):
         return seed
     if seed is None:
-        with tape.mute():  # its own numbers, once nobody listens, are the operating system's
+        with tape.paused():  # outside a recording, it draws as seeded by the operating system
             return RecordingGenerator(np.random.PCG64(), keyed=True)
     return RecordingGenerator(_REAL["default_rng"](seed).bit_generator)
 
 
-def _legacy(name: str, real: Any, whole: _Global) -> Callable[..., Any]:
-    """Return what stands for one of NumPy's global functions."""
+def _legacy(name: str, real: Any, global_source: _Global) -> Callable[..., Any]:
+    """Return the substitute for one of NumPy's global functions."""
 
     def function(*args: Any, **options: Any) -> Any:
-        tape = listening()
+        tape = active_tape()
         if tape is None:
             return real(*args, **options)
 
         def source(key: Any) -> Any:
             return tape.legacy or _RandomState(tape.stream(key).bit_generator)
 
-        old, whole.was_used = tape.legacy, True
+        old, global_source.was_used = tape.legacy, True
         state = old.get_state if old is not None and tape.legacy_is_drawn else None
         return tape.call(name, source, old is None, args, options, state)
 
@@ -275,11 +275,11 @@ def _legacy(name: str, real: Any, whole: _Global) -> Callable[..., Any]:
 
 
 def _legacy_seed(seed: Any = None) -> None:
-    tape = listening()
+    tape = active_tape()
     if tape is None:
         _REAL["global"].seed(seed)
     elif seed is not None:
-        with tape.mute():
+        with tape.paused():
             tape.legacy = _RandomState(seed)
         tape.legacy_is_drawn = tape.note_seed(seed, lambda: None)
 
@@ -290,14 +290,14 @@ def _legacy_set_state(state: Any) -> None:
 
 
 def _mark_set(keyed: bool) -> None:
-    """Mark the tape: its numbers do not come again, as those of the source would."""
-    tape = listening()
+    """Mark the tape: unlike the real source, a tape does not repeat numbers of a restored state."""
+    tape = active_tape()
     if tape is not None and keyed:
         tape.marks.add(SET)
 
 
 class _Global:
-    """NumPy's global source, which SciPy takes by default."""
+    """Substitute for NumPy's global RandomState, SciPy's default source."""
 
     was_used = False
 
@@ -309,8 +309,8 @@ class _Global:
         return _RandomState
 
 
-def _scipy_places(whole: _Global) -> list[tuple[Any, str, Any]]:
-    """Let the distributions of SciPy that hold the global source ask what stands for it."""
+def _scipy_places(global_source: _Global) -> list[tuple[Any, str, Any]]:
+    """Return the patch by which SciPy's distributions draw from the substitute by default."""
     module = sys.modules.get("scipy.stats._distn_infrastructure")
     if module is None:
         return []
@@ -318,31 +318,31 @@ def _scipy_places(whole: _Global) -> list[tuple[Any, str, Any]]:
 
     def rvs(self: Any, *args: Any, **options: Any) -> Any:
         held = getattr(self, "_random_state", None) is _REAL["global"]
-        if listening() is not None and held and options.get("random_state") is None:
-            options["random_state"] = whole
+        if active_tape() is not None and held and options.get("random_state") is None:
+            options["random_state"] = global_source
         return real(self, *args, **options)
 
     return [(module.rv_generic, "rvs", rvs)]
 
 
 def _urandom(size: int) -> bytes:
-    """Stand for ``os.urandom``."""
-    tape = listening()
+    """Replace ``os.urandom``."""
+    tape = active_tape()
     if tape is None:
         return bytes(_REAL["urandom"](size))
     key = tape.key("os.urandom")
     value = tape.stream(key).bytes(size)
-    coin = Draw(key, "os.urandom", noise=False)
-    value = tape.coin(coin, tape.far(key, True, None), value, lambda far: far_bytes(far, value))
+    coin, extreme = Draw(key, "os.urandom", noise=False), tape.extreme_stream(key, True, None)
+    value = tape.coin(coin, extreme, value, lambda rng: extreme_bytes(rng, value))
     tape.keep(int.from_bytes(value, "big"))
     return bytes(value)
 
 
 def _hashing(real: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function of hashlib or hmac that says that something is hashed."""
+    """Wrap a function of hashlib or hmac to record on the tape that something was hashed."""
 
     def function(*args: Any, **options: Any) -> Any:
-        tape = listening()
+        tape = active_tape()
         if tape is not None:
             tape.hashes = True
         return real(*args, **options)
@@ -351,14 +351,14 @@ def _hashing(real: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _system_below(self: Any, count: int) -> int:
-    """Stand for what ``secrets.randbelow``, ``secrets.choice`` and others choose integers by."""
-    tape = listening()
+    """Replace ``SystemRandom._randbelow``, used by ``secrets.randbelow``, ``choice`` and others."""
+    tape = active_tape()
     if tape is None:
         return int(_REAL["system_below"](self, count))
     key = tape.key("randbelow")
     value = int(_Random(int(tape.stream(key).integers(2**62)))._randbelow(count))  # type: ignore[attr-defined]
-    coin, far = Draw(key, "randbelow", noise=False), tape.far(key, True, None)
-    return int(tape.coin(coin, far, value, lambda far: far_below(far, value, count)))
+    coin, extreme = Draw(key, "randbelow", noise=False), tape.extreme_stream(key, True, None)
+    return int(tape.coin(coin, extreme, value, lambda rng: extreme_below(rng, value, count)))
 
 
 # The module ``random``
@@ -383,8 +383,8 @@ def _plain_method(name: str) -> Callable[..., Any]:
     return lambda self, *args, **options: self._draw(name, args, options)
 
 
-class _RecordingRandom(_Random, metaclass=_AsTheReal):
-    """A ``random.Random`` that asks the tape unless it was seeded."""
+class _RecordingRandom(_Random, metaclass=_SubstituteMeta):
+    """A ``random.Random`` that draws from the tape unless it was seeded."""
 
     _keyed, _drawn, was_used = True, False, False
     locals().update(
@@ -398,83 +398,87 @@ class _RecordingRandom(_Random, metaclass=_AsTheReal):
     def seed(self, a: Any = None, version: int = 2) -> None:
         super().seed(a, version)
         self._keyed = a is None
-        tape = listening()
+        tape = active_tape()
         if tape is not None and a is not None:
             self._drawn = tape.note_seed(a, partial(_Random.seed, self))
 
     def _draw(self, name: str, args: Any, options: Any) -> Any:
-        tape, real = listening(), getattr(_Random, name)
+        tape, real = active_tape(), getattr(_Random, name)
         if tape is None:
             return real(self, *args, **options)
         self.was_used = True
         key = tape.key(name)
-        far = tape.far(key, self._keyed, self.getstate if self._drawn else None)
-        with tape.mute():
+        extreme = tape.extreme_stream(key, self._keyed, self.getstate if self._drawn else None)
+        with tape.paused():
             stream = tape.stream(key)
             source = _Random(int(stream.integers(2**62))) if self._keyed else self
             value = real(source, *args, **options)
         if name in _PLAIN_OTHER:
             draw = Draw(key, "other", True, value=np.array(value, dtype=np.float64))
-            return float(tape.record(draw, far))
+            return float(tape.record(draw, extreme))
         if name not in _PLAIN_NOISE:
             outcome = None if self._keyed else repr(value)
             coin = Draw(key, name, noise=False, outcome=outcome)
-            return tape.coin(coin, far, value, lambda far: _far_plain(far, name, value, args))
+            return tape.coin(
+                coin, extreme, value, lambda rng: _extreme_plain(rng, name, value, args)
+            )
         law, names, defaults = _PLAIN_NOISE[name]
         given = {**dict(zip(names, defaults)), **dict(zip(names, args)), **options}
         place, scale = ([0.0, *given.values()])[-2:]
         scale = 1.0 / scale if law == "exponential" else scale - (place if law == "uniform" else 0)
-        return float(tape.record(Draw(key, law, True, place, scale, np.array(value)), far))
+        return float(tape.record(Draw(key, law, True, place, scale, np.array(value)), extreme))
 
     def choices(
         self, population: Any, weights: Any = None, *, cum_weights: Any = None, k: int = 1
     ) -> list[Any]:
         if weights is None and cum_weights is not None:
             weights = np.diff(cum_weights, prepend=0.0)
-        tape = listening()
+        tape = active_tape()
         if tape is not None and weights is not None:
-            far = tape.far(tape.key("choices"), self._keyed, self.getstate if self._drawn else None)
-            if far is not None and far.random() < 0.75:  # all that has any chance, with equal ones
+            extreme = tape.extreme_stream(
+                tape.key("choices"), self._keyed, self.getstate if self._drawn else None
+            )
+            if extreme is not None and extreme.random() < 0.75:  # equal chances of all possible
                 weights = (np.asarray(weights) > 0).astype(float).tolist()
         return super().choices(population, weights, k=k)
 
 
-def _far_plain(far: np.random.Generator, name: str, value: Any, args: Any) -> Any:
-    """Return an extreme outcome of a coin of the module ``random``."""
+def _extreme_plain(rng: np.random.Generator, name: str, value: Any, args: Any) -> Any:
+    """Return an extreme outcome of a coin from the module ``random``."""
     if name == "random":
-        return float(far_uniform(far, value))
-    return far_below(far, value, args[0] if name == "_randbelow" else 1 << args[0])
+        return float(extreme_uniform(rng, value))
+    return extreme_below(rng, value, args[0] if name == "_randbelow" else 1 << args[0])
 
 
-# Our own laws
+# The laws of this package
 
 
-_NAMES = {"gaussian": "normal"}  # of our laws on the tape, where it has others
+_NAMES = {"gaussian": "normal"}  # our name of a law -> the tape's, where they differ
 
 
-def _asked(tape: Tape, name: str, source: Any) -> tuple[Any, Any, np.random.Generator | None]:
-    """Return the key of one call of our laws, its source, and what makes the call extreme."""
+def _call_parts(tape: Tape, name: str, source: Any) -> tuple[Any, Any, np.random.Generator | None]:
+    """Return the key, the source and the extreme stream (or None) of a call of one of our laws."""
     key = tape.key(name)
     if isinstance(source, mechanisms.SystemRandom):
-        return key, tape.stream(key), tape.far(key, True, None)
+        return key, tape.stream(key), tape.extreme_stream(key, True, None)
     if type(source) is RecordingGenerator:
         state = source._state if source._drawn and not source._keyed else None
-        return key, source._source(key), tape.far(key, source._keyed, state)
+        return key, source._source(key), tape.extreme_stream(key, source._keyed, state)
     return key, source, None
 
 
 def _law(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
     def function(random: Any, scale: Any = 1.0, size: Any = None, **options: Any) -> Any:
-        tape = listening()
+        tape = active_tape()
         options = {**options, **({} if size is None else {_SIZES.get(name, "size"): size})}
         scale = options.pop("std", scale)
         if tape is None:
             return real(random, scale, **options)
-        key, source, far = _asked(tape, name, random)
-        with tape.mute():
+        key, source, extreme = _call_parts(tape, name, random)
+        with tape.paused():
             value = real(source, scale, **options)
         draw = Draw(key, _NAMES.get(name, name), True, 0.0, scale, np.array(value))
-        result = tape.record(draw, far)
+        result = tape.record(draw, extreme)
         return float(result) if np.ndim(value) == 0 else result
 
     return function
@@ -484,40 +488,40 @@ _SIZES = {"spherical": "d", "cubic": "d"}
 
 
 def _noisy(random: Any, values: Any, law: str, scale: float, shares: Any = 1.0) -> Any:
-    tape = listening()
+    tape = active_tape()
     if tape is None or scale == 0.0:
         return _REAL["noisy"](random, values, law, scale, shares)
-    key, source, far = _asked(tape, law, random)
-    with tape.mute():
+    key, source, extreme = _call_parts(tape, law, random)
+    with tape.paused():
         value = _REAL["noisy"](source, values, law, scale, shares)
     quantity = np.array(values, dtype=np.float64)
     spread = scale * np.asarray(shares)
     draw = Draw(key, _NAMES.get(law, law), True, quantity, spread, np.array(value))
-    return tape.record(draw, far)
+    return tape.record(draw, extreme)
 
 
 def _nearly(random: Any, law: str, scale: float, d: int) -> tuple[Any, float]:
-    tape = listening()
+    tape = active_tape()
     if tape is None or scale == 0.0:
         return _REAL["nearly"](random, law, scale, d)
-    key, source, far = _asked(tape, law, random)
-    with tape.mute():
+    key, source, extreme = _call_parts(tape, law, random)
+    with tape.paused():
         value, distance = _REAL["nearly"](source, law, scale, d)
     draw = Draw(key, _NAMES.get(law, law), True, 0.0, scale, np.array(value))
-    return tape.record(draw, far), distance
+    return tape.record(draw, extreme), distance
 
 
 def _smallest(
     random: Any, values: Any, offsets: Any, law: str, scale: float, count: int = 1
 ) -> Any:
-    tape = listening()
+    tape = active_tape()
     if tape is None or scale == 0.0:
         return _REAL["smallest"](random, values, offsets, law, scale, count)
-    key, source, far = _asked(tape, law, random)
-    with tape.mute():
+    key, source, extreme = _call_parts(tape, law, random)
+    with tape.paused():
         chosen = _REAL["smallest"](source, values, offsets, law, scale, count)
-    if far is not None:
-        chosen = far.permutation(np.size(values))[:count]
+    if extreme is not None:
+        chosen = extreme.permutation(np.size(values))[:count]
     tape.draws.append(Draw(key, law, True, np.array(values), scale, None, np.shape(values)))
     return chosen
 
@@ -525,9 +529,9 @@ def _smallest(
 def _threshold_class(real: Any) -> Any:
     class Threshold(real):
         def __init__(self, random: Any, *args: Any) -> None:
-            tape = listening()
+            tape = active_tape()
             if tape is not None and isinstance(random, mechanisms.SystemRandom):
-                with tape.mute():
+                with tape.paused():
                     random = RecordingGenerator(np.random.PCG64(), keyed=True)
             super().__init__(random, *args)
 
@@ -535,20 +539,20 @@ def _threshold_class(real: Any) -> Any:
     return Threshold
 
 
-# Putting them in the place of the real ones
+# Replacing the originals
 
 
 def _replacements() -> list[tuple[Any, str, Any]]:
-    """Return the places of the real functions, with what stands for them."""
+    """Return (owner, name, substitute) for every random source that is replaced."""
     ours = [(noise, name, _law(name, getattr(noise, name))) for name in _OUR_LAWS]
-    whole, plain = _Global(), _RecordingRandom()
+    global_source, plain = _Global(), _RecordingRandom()
     legacy = [
-        (np.random, name, _legacy(name, getattr(np.random, name), whole))
+        (np.random, name, _legacy(name, getattr(np.random, name), global_source))
         for name in (*NOISE, *sorted(OTHER_NOISE), *sorted(COINS))
         if hasattr(np.random, name) and name != "Generator"
     ]
     legacy += [(np.random, "seed", _legacy_seed), (np.random, "set_state", _legacy_set_state)]
-    vars(whole).update({name: new for _, name, new in legacy})
+    vars(global_source).update({name: new for _, name, new in legacy})
     names = (
         *("random", "getrandbits", *_PLAIN_NOISE, *_PLAIN_OTHER, "binomialvariate", "randbytes"),
         *("randrange", "randint", "choice", "choices", "shuffle", "sample", "seed", "setstate"),
@@ -562,8 +566,8 @@ def _replacements() -> list[tuple[Any, str, Any]]:
         (np.random, "default_rng", _default_rng),
         (np.random, "Generator", RecordingGenerator),
         (np.random, "RandomState", _RecordingState),
-        (np.random.mtrand, "_rand", whole),
-        *_scipy_places(whole),
+        (np.random.mtrand, "_rand", global_source),
+        *_scipy_places(global_source),
         *legacy,
         *((random, name, getattr(plain, name)) for name in names if hasattr(plain, name)),
         (random, "Random", _RecordingRandom),
@@ -581,15 +585,15 @@ def _replacements() -> list[tuple[Any, str, Any]]:
 
 
 _HASHES = sorted(hashlib.algorithms_guaranteed)
-_SEEDS = 10_000  # that are tried: sources other than Generator do not keep theirs
+_SEEDS = 10_000  # seeds tried for older sources, which do not store theirs as a Generator does
 _OUR_LAWS = ("laplace", "exponential", "gumbel", "gaussian", "spherical", "cubic")
 
 
 @contextlib.contextmanager
-def listen(function: Callable[..., Any]) -> Iterator[dict[str, tuple[Any, Any]]]:
-    """Let every name of a random source, in every module, stand for one that asks the tape."""
-    # So that ``from random import gauss`` is heard as ``random.gauss`` is; generators that the
-    # function holds ask, too. Those seeded with a number are given: name, substitute, number.
+def intercept(function: Callable[..., Any]) -> Iterator[dict[str, tuple[Any, Any]]]:
+    """Replace random sources by recording ones; yield name -> (substitute, seed or its getter)."""
+    # In every module, so that ``from random import gauss`` is recorded as ``random.gauss`` is, and
+    # generators held by ``function``. Yields those seeded with a number, and the default sources.
     with _lock:
         undo: list[Callable[[], None]] = []
         try:
@@ -609,7 +613,7 @@ def _replace_names(undo: list[Callable[[], None]]) -> dict[str, tuple[Any, Any]]
         "the source of the module random": (plain, lambda: _small_seed(real)),
         **torch_default(),
     }
-    stands = {id(getattr(owner, name)): new for owner, name, new in places}
+    substitutes = {id(getattr(owner, name)): new for owner, name, new in places}
     for owner, name, new in places:
         if isinstance(owner, type) or owner is np.random.mtrand:
             own = name in vars(owner)
@@ -624,9 +628,9 @@ def _replace_names(undo: list[Callable[[], None]]) -> dict[str, tuple[Any, Any]]
         names = getattr(module, "__dict__", None)
         if type(names) is not dict:
             continue
-        found = [item for item in list(names.items()) if id(item[1]) in stands]
+        found = [item for item in list(names.items()) if id(item[1]) in substitutes]
         for name, value in found:
-            names[name] = stands[id(value)]
+            names[name] = substitutes[id(value)]
             undo.append(partial(names.__setitem__, name, value))
     return defaults
 
@@ -641,43 +645,43 @@ def _replace_generators(
     spaces = [getattr(code, "__globals__", {}), getattr(held, "__dict__", {})]
     seeded: dict[str, tuple[Any, Any]] = {}
 
-    def stand_for(name: str, value: Any) -> Any:
-        stand = _keyed_generator(value)
+    def substitute(name: str, value: Any) -> Any:
+        generator = _keyed_generator(value)
         seed = _entropy(value) if type(value) is _Generator else _small_seed(value)
         if seed is not None:
-            seeded[name] = stand, seed
-        return stand
+            seeded[name] = generator, seed
+        return generator
 
     for space in spaces:
         for name, value in list(space.items()):
             if _is_generator(value):
-                space[name] = stand_for(name, value)
+                space[name] = substitute(name, value)
                 undo.append(partial(space.__setitem__, name, value))
     names = getattr(getattr(code, "__code__", None), "co_freevars", ())
     for name, cell in zip(names, getattr(code, "__closure__", None) or ()):
         with contextlib.suppress(ValueError):  # an empty cell
             value = cell.cell_contents
             if _is_generator(value):
-                cell.cell_contents = stand_for(name, value)
+                cell.cell_contents = substitute(name, value)
                 undo.append(partial(setattr, cell, "cell_contents", value))
     return seeded
 
 
 def _entropy(generator: Any) -> Any:
-    """Return what a generator was seeded with, None where it may be the operating system's."""
+    """Return the seed of a generator, None where the operating system may have chosen it."""
     seed = getattr(getattr(generator.bit_generator, "seed_seq", None), "entropy", None)
     return None if isinstance(seed, int) and seed >= 1 << 64 else seed
 
 
 def _seed_of_global() -> Any:
-    """Return the small number that NumPy's global source was just seeded with, if it was."""
+    """Return the small number with which NumPy's global source was just seeded, or None."""
     if getattr(_REAL["global"]._bit_generator, "_seed_seq", 0) is not None:
         return None
     return _small_seed(_REAL["global"])
 
 
 def _small_seed(source: Any) -> int | None:
-    """Return a small seed with which an older source would give what it will give next."""
+    """Return the small seed that reproduces the next number of an older source, or None."""
     following, probe = copy.deepcopy(source).random(), type(source)()
     for seed in range(_SEEDS):
         probe.seed(seed)
@@ -697,9 +701,9 @@ def _keyed_generator(value: Any) -> Any:
 
 
 def play(tape: Tape, run: Callable[[Any], Any]) -> Any:
-    """Return run(generator), every draw on the tape; what the mechanism keeps is seeded anew."""
+    """Return ``run(generator)`` with every draw on the tape; then reseed retained generators."""
     bit_generator = np.random.PCG64(tape.seed)
-    tape.lent.append(partial(_renew, bit_generator))
+    tape.reseeders.append(partial(_reseed, bit_generator))
     handed = RecordingGenerator(bit_generator, keyed=True)
     handed._watch(tape)
     try:
@@ -707,5 +711,5 @@ def play(tape: Tape, run: Callable[[Any], Any]) -> Any:
             return run(handed)
     finally:
         handed._watch(tape)
-        for renew in tape.lent:
-            renew()
+        for reseed in tape.reseeders:
+            reseed()

@@ -1,9 +1,8 @@
-"""Hypothesis strategies of neighbouring data, problems and queries, worst cases first.
+"""Hypothesis strategies for neighbouring data, problems and queries, worst cases first.
 
-They serve tests of private code. Each strategy makes the worst cases likely, above all rows on
-the boundary of the ball and at opposite ends of it. Where a test fails, it shrinks to a
-counterexample that can be read. The strategies need Hypothesis:
-``pip install "dpanalysis-toolkit[audit]"``.
+They are meant for tests of private code. Each strategy makes the worst cases likely, above all
+rows on the boundary of the ball and at opposite ends of it. A failing test shrinks to a readable
+counterexample. The strategies need Hypothesis: ``pip install "dpanalysis-toolkit[audit]"``.
 
 Examples
 --------
@@ -58,7 +57,7 @@ UNIT = st.floats(-1.0, 1.0, allow_subnormal=False)
 
 
 def sizes(name: str, value: Size, low: int = 1) -> st.SearchStrategy[int]:
-    """Return integers of a range given as one number or as (smallest, largest)."""
+    """Return a strategy of integers: one number, or the range (smallest, largest)."""
     if isinstance(value, (tuple, list)):
         if len(value) != 2:
             raise ValueError(f"{name} must be an integer or (smallest, largest), got {value!r}")
@@ -68,7 +67,7 @@ def sizes(name: str, value: Size, low: int = 1) -> st.SearchStrategy[int]:
 
 
 def choice(value: Any, default: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
-    """Return ``value`` as a strategy: itself, the default for None, else that value alone."""
+    """Return ``value`` as a strategy: itself, the default for None, else the constant value."""
     if value is None:
         return default
     return value if isinstance(value, st.SearchStrategy) else st.just(value)
@@ -93,7 +92,7 @@ def _labels(labels: Any) -> st.SearchStrategy[float]:
 
 
 def check_bounds(row_bound: Any) -> Bounds:
-    """Return the bounds of ``row_bound``, at least one, or raise."""
+    """Return the bounds in ``row_bound``; raise unless there is at least one."""
     bounds = as_bounds(row_bound)
     if not bounds:
         raise ValueError("row_bound must bound the rows, such as RowBound(2, 1.0), got none")
@@ -107,7 +106,7 @@ def _norm(row: Any, order: Order) -> float:
 
 
 def into_ball(row: np.ndarray, bounds: Bounds) -> np.ndarray:
-    """Scale a row into the ball; one that is over by rounding loses an ulp at a time."""
+    """Scale a row into the ball; reduce it by ulps if rounding leaves it outside."""
     for bound in bounds:
         norm = _norm(row, bound.order)
         if norm > bound.radius:
@@ -118,7 +117,7 @@ def into_ball(row: np.ndarray, bounds: Bounds) -> np.ndarray:
 
 
 def _rows(d: int, bounds: Bounds, *, zero: bool = True) -> st.SearchStrategy[np.ndarray]:
-    """Rows of the ball: zero, its vertices, the diagonals, anything (often on the boundary)."""
+    """Return a strategy of rows in the ball: 0, vertices, diagonals, any (often the boundary)."""
     reach = min(bound.radius for bound in bounds)
     axes = st.tuples(SIGN, st.integers(0, d - 1)).map(lambda end: end[0] * np.eye(d)[end[1]])
     diagonals = st.lists(SIGN, min_size=d, max_size=d).map(np.array)
@@ -129,7 +128,7 @@ def _rows(d: int, bounds: Bounds, *, zero: bool = True) -> st.SearchStrategy[np.
 
 
 def _data(draw: Draw, n: int, d: int, bounds: Bounds, labels: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Draw a data set: independent rows, or one row n times, from which one record differs most."""
+    """Draw a data set: independent rows, or one row n times, from which one record deviates."""
     rows = _rows(d, bounds)
     if draw(st.booleans()):
         table = [draw(rows) for _ in range(n)]
@@ -176,12 +175,12 @@ def neighbouring_datasets(
     ----------
     relation : {"replace_one", "add_or_remove_one"}
         One record has another row or label; or one of the two data sets, either of them,
-        lacks one record of the other: problems made of them need one nominal ``size=``.
+        lacks one record of the other: problems built from them need the same nominal ``size=``.
     n : int or (int, int)
-        Rows of the (larger) data set, or their smallest and largest number, at least 1.
-        The neighbour of a single row may be an empty data set.
+        Number of rows of the (larger) data set, or its range, at least 1. The neighbour of a
+        single row may be an empty data set.
     d : int or (int, int)
-        Features, at least 1.
+        Number of features, or its range, at least 1.
     row_bound : RowBound or sequence of RowBound
         All rows obey it. To test whether a mechanism clips, give a larger one than it relies on.
     labels : sequence of float, or strategy of floats
@@ -216,7 +215,7 @@ FORMS: dict[str, Callable[[np.ndarray], Any]] = {
     "fortran": np.asfortranarray,
     "read_only": lambda X: read_only(X.copy()),
 }
-"""How a problem's data may be stored; name -> conversion of a C-ordered float64 array."""
+"""Storage formats of a problem's data: name -> conversion from a C-ordered float64 array."""
 
 _ALL_FORMS = tuple(FORMS)
 
@@ -229,7 +228,7 @@ def _all_losses() -> list[losses.Loss]:
 
 def _store(X: np.ndarray, form: str, bounds: Bounds) -> Any:
     stored = FORMS[form](X)
-    if form == "float32":  # rounding may have left the ball
+    if form == "float32":  # rounding may have moved rows out of the ball
         stored = np.array([into_ball(row, bounds) for row in stored], np.float32).reshape(X.shape)
     return stored
 
@@ -248,9 +247,9 @@ def _problems(
     fit, penalty, form = draw(loss), draw(regularizer), draw(st.sampled_from(forms))
     labels = st.sampled_from(LABELS) if fit.classification else st.one_of(SIGN, UNIT)
     pair = draw(dataset_pairs(relation, n, d, bounds, labels))
-    # A problem does not print its data, and a counterexample shall show them.
+    # A problem does not print its data, but a counterexample should show them.
     note(f"{form} data (X, y): {pair[0]}; neighbour: {pair[1]}")
-    # Where the numbers of rows differ, the public size must not.
+    # Even if the numbers of rows differ, the public size must be the same.
     size = None if relation == REPLACE_ONE else max(len(y) for _, y in pair)
     first, second = (
         ERM(_store(X, form, bounds), y, fit, penalty, bounds, size=size) for X, y in pair
@@ -275,7 +274,7 @@ def _problem_pairs(
     penalties = st.one_of(st.none(), st.floats(0.0, 1.0).map(regularizers.L2))
     return _problems(
         check_relation(relation),
-        # A problem is not empty, so neither is the smaller of two neighbours.
+        # A problem cannot be empty, so neither can the smaller of two neighbours.
         sizes("n", n, low=2 if relation == ADD_OR_REMOVE_ONE else 1),
         sizes("d", d),
         choice(loss, st.sampled_from(_all_losses())),
@@ -299,7 +298,7 @@ def erm_problems(
     Parameters
     ----------
     n, d : int or (int, int)
-        Samples and features, or their smallest and largest number, at least 1.
+        Numbers of samples and features, or their ranges, at least 1.
     loss : Loss, or strategy of them, optional
         By default any loss of :mod:`dpanalysis.losses`.
     regularizer : Regularizer, or strategy of them, optional
@@ -307,7 +306,7 @@ def erm_problems(
     row_bound
         As for :func:`neighbouring_datasets`: the problem's public bound.
     forms : str or sequence of str
-        How the data are stored, from :data:`FORMS`.
+        Storage formats of the data, from :data:`FORMS`.
 
     Examples
     --------
@@ -330,15 +329,15 @@ def neighbouring_problems(
     row_bound: RowBound | Sequence[RowBound] = RowBound(2, 1.0),  # noqa: B008 (frozen)
     forms: str | Sequence[str] = _ALL_FORMS,
 ) -> st.SearchStrategy[tuple[ERM, ERM]]:
-    """Return pairs of problems that differ in one record, and in nothing else.
+    """Return pairs of problems that differ in exactly one record.
 
-    Where a record is removed both have the same nominal size, that of the larger one.
+    If a record is removed, both have the same nominal size, that of the larger one.
 
     Parameters
     ----------
     relation : {"replace_one", "add_or_remove_one"}
     n : int or (int, int)
-        Samples of the (larger) problem; at least 2 where a record is removed.
+        Number of samples of the (larger) problem; at least 2 if a record is removed.
     d, loss, regularizer, row_bound, forms
         As for :func:`erm_problems`.
 
@@ -412,7 +411,7 @@ def quadratics(
 
 
 def _shapes(length: int) -> st.SearchStrategy[np.ndarray]:
-    """Sequences in [-1, 1]: constant, a ramp, a spike, a step, alternating, anything."""
+    """Return a strategy of sequences in [-1, 1]: constant, spike, step, ramp, alternating, any."""
     index = np.arange(length)
     positions = st.integers(0, length - 1)
     return st.one_of(
@@ -448,20 +447,20 @@ def query_sequences(
     reach: float = 10.0,
     one_sided: bool = False,
 ) -> st.SearchStrategy[tuple[np.ndarray, np.ndarray]]:
-    """Return answers of the same queries on neighbouring data, for sparse vectors and selection.
+    """Return answers to the same queries on neighbouring data, for sparse vector and selection.
 
     Parameters
     ----------
     length : int or (int, int)
         Number of queries, or its smallest and largest value, at least 1.
     sensitivity : float
-        The largest difference between two answers to one query. These differences are likely:
-        all answers move by it, they move by a ramp, one answer moves alone, the first answers
-        go down while the others go up.
+        The largest difference between two answers to one query. Likely patterns: all answers
+        shift by it, they shift by a ramp, a single answer shifts, the first answers go down
+        while the others go up.
     reach : float
-        The first sequence lies in [-reach, reach], the threshold being 0.
+        The first sequence lies in [-reach, reach], for a threshold of 0.
     one_sided : bool
-        Whether all answers move in the same direction, as counts do when a record is added.
+        Whether all answers shift in the same direction, as counts do when a record is added.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The tape of one run: what is drawn, and what the mechanism gets for it."""
+"""The tape of one run: it records every draw and decides what value the mechanism gets."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from typing import Any
 import numpy as np
 import scipy
 
-from .coins import OneSide, far_coin
+from .coins import OneSide, extreme_coin
 
-_Generator = np.random.Generator  # the real one: names of this module are not replaced
-_POSITIVE = ("exponential", "other", "uniform")  # laws of which numbers near 0 are extreme as well
+_Generator = np.random.Generator  # the original: names of this module are not replaced
+_POSITIVE = ("exponential", "other", "uniform")  # laws for which numbers near 0 are extreme as well
 
-# Method -> law, location and scale: positions among the arguments, with their defaults. The
-# parameters of "uniform" are its ends.
+# Method -> law, and its parameters (location, scale) in the order of the arguments, with their
+# defaults. The parameters of "uniform" are its ends.
 NOISE: dict[str, tuple[str, tuple[tuple[str, float], ...]]] = {
     "normal": ("normal", (("loc", 0.0), ("scale", 1.0))),
     "laplace": ("laplace", (("loc", 0.0), ("scale", 1.0))),
@@ -42,7 +42,7 @@ NOISE: dict[str, tuple[str, tuple[tuple[str, float], ...]]] = {
     "standard_exponential": ("exponential", ()),
     "standard_cauchy": ("cauchy", ()),
 }
-# Methods that take no location and scale: noise of other laws, and coins.
+# Methods without location and scale: noise of other laws, and coins (all discrete randomness).
 OTHER_NOISE = frozenset(
     """
     beta chisquare f gamma geometric logseries lognormal noncentral_chisquare noncentral_f pareto
@@ -57,9 +57,9 @@ COINS = frozenset(
     """.split()  # noqa: SIM905
 )
 SET, COPIED, OUTSIDE = "set", "copied", "outside"
-_HASHED = 16  # bytes of the shortest key
-_names: Counter[str] = Counter()  # how many files of a name have drawn
-_REFUSED = 8  # calls after the time: what catches everything and tries again would never end
+_HASHED = 16  # bytes of the shortest cryptographic key
+_names: Counter[str] = Counter()  # file name -> number of files of that name that have drawn
+_REFUSED = 8  # calls that raise OutOfTime; unlimited, a catch-all retry loop would never end
 
 
 @dataclass(eq=False)
@@ -69,11 +69,11 @@ class Draw:
     key: tuple[str, int, str, int]
     law: str
     noise: bool
-    quantity: Any = 0.0  # what the call itself adds the noise to
-    scale: Any = np.nan  # unknown of the law "other"
+    quantity: Any = 0.0  # to which the call itself adds the noise
+    scale: Any = np.nan  # unknown for the law "other"
     value: np.ndarray | None = None  # what the call returned, if numbers
     shape: tuple[int, ...] = ()
-    outcome: Any = None  # of coins that the mechanism seeds itself
+    outcome: Any = None  # of coins from a source that the mechanism seeds itself
 
     @property
     def added(self) -> np.ndarray | None:
@@ -82,42 +82,42 @@ class Draw:
 
 
 class Tape:
-    """The draws of one run; where ``extreme`` > 0, noise is up to 10^extreme times as large."""
+    """The draws of one run; with ``extreme`` > 0, noise is up to 10^extreme times as large."""
 
-    # Coins then fall on what is least likely: what chance can change at all changes.
+    # Coins then take unlikely outcomes, so that everything that depends on chance changes.
 
     def __init__(
         self,
         seed: int,
         extreme: float = 0.0,
-        forced: dict[Any, Any] | None = None,  # noisy answers in the place of new ones, by key
-        constant: frozenset[Any] = frozenset(),  # seeds, with places: such sources stay as drawn
-        most: float = math.inf,  # extreme calls: a loop may wait for a usual number
+        forced: dict[Any, Any] | None = None,  # key of a draw -> the value to return
+        constant: frozenset[Any] = frozenset(),  # (file, line, seed) of sources never made extreme
+        most: float = math.inf,  # calls made extreme: a loop may wait for a usual number
         end: float = math.inf,  # later calls raise OutOfTime
-        side: bool | None = None,  # the largest or the least, of coins in an extreme run
-        usual: float = 0.0,  # calls of which that holds: a loop may wait for another side
+        side: bool | None = None,  # all coins take their largest (True) or least (False) outcome
+        usual: float = 0.0,  # ... for this many calls: a loop may wait for the other side
     ) -> None:
         self.seed, self.extreme, self.forced = seed, extreme, forced or {}
         self.constant, self.most, self.end = constant, most, end
         self.side, self.usual = side, usual
-        self.missed: set[tuple[str, int, str]] = set()  # coins with no extreme outcome
-        self.keys: set[tuple[str, int, str]] = set()  # calls that gave long words
-        self.hashes = False  # whether anything was hashed, a word perhaps
+        self.missed: set[tuple[str, int, str]] = set()  # coins without a known extreme outcome
+        self.keys: set[tuple[str, int, str]] = set()  # calls that returned long random bytes
+        self.hashes = False  # whether anything was hashed, such as those bytes
         self.marks: set[str] = set()  # SET, COPIED, OUTSIDE: what happened to generators
         self.draws: list[Draw] = []
         self.seeds: list[tuple[str, int, str]] = []
-        self.muted = False
-        self.threads = {threading.get_ident()}  # those of the run; others have their own numbers
-        self.legacy: Any = None  # a seeded stream of NumPy's global functions
+        self.is_paused = False
+        self.threads = {threading.get_ident()}  # of this run; others draw from the real sources
+        self.legacy: Any = None  # the seeded stream of NumPy's global functions, if any
         self.torch_is_seeded = False
         self.legacy_is_drawn = self.torch_is_drawn = False
-        self.words: set[Any] = set()  # integers and bytes that seeds may be made of
-        self.lent: list[Callable[[], None]] = []  # new seeds for what may be kept after the run
+        self.words: set[Any] = set()  # drawn integers and bytes that may become seeds
+        self.reseeders: list[Callable[[], None]] = []  # for generators kept after the run
         self.calls = self.refused = 0
         self._calls: Counter[tuple[str, int, str]] = Counter()
 
     def key(self, law: str) -> tuple[str, int, str, int]:
-        """Return the name of a call: file, line, law, and how many came before it."""
+        """Return the key of a call: file, line, law, and the number of the call there, from 1."""
         if time.monotonic() > self.end and self.refused < _REFUSED:
             self.refused += 1
             raise OutOfTime
@@ -127,83 +127,83 @@ class Tape:
         return *site, self._calls[site]
 
     def stream(self, key: tuple[str, int, str, int]) -> np.random.Generator:
-        """Return the generator of one call, the same under every tape of this seed."""
+        """Return the generator of one call, the same for every tape with this seed."""
         name = zlib.crc32(repr((*_file(key[0]), *key[1:])).encode())
         return _Generator(np.random.PCG64(np.random.SeedSequence([self.seed, name])))
 
     @contextlib.contextmanager
-    def mute(self) -> Iterator[None]:
-        """Write nothing down: the numbers that a law is made of are no draws of their own."""
-        before, self.muted = self.muted, True
+    def paused(self) -> Iterator[None]:
+        """Suspend recording: numbers drawn inside a sampler are not draws of the mechanism."""
+        before, self.is_paused = self.is_paused, True
         try:
             yield
         finally:
-            self.muted = before
+            self.is_paused = before
 
-    def far(
+    def extreme_stream(
         self, key: tuple[str, int, str, int], keyed: bool, state: Callable[[], Any] | None
     ) -> np.random.Generator | None:
-        """Return what makes a call extreme, None where it stays as drawn."""
-        # A source with a drawn seed is no tape's: two of one ``state`` give the same numbers, and
-        # must do so in extreme runs as well.
+        """Return the generator that makes a call extreme, None if the call stays as drawn."""
+        # A source with a drawn seed has its own stream: two sources in the same ``state`` return
+        # the same numbers, and must do so in extreme runs, too.
         if not self.extreme:
             return None
         if self.calls > self.most:
             self.missed.add(key[:3])
             return None
         if keyed:
-            far = self.stream((*key[:2], f"far {key[2]}", key[3]))
+            extreme = self.stream((*key[:2], f"far {key[2]}", key[3]))
         elif state is None:
             return None
         else:
             seed = np.random.SeedSequence([self.seed, zlib.crc32(pickle.dumps(state()))])
-            far = _Generator(np.random.PCG64(seed))
+            extreme = _Generator(np.random.PCG64(seed))
         if self.side is None or self.calls > self.usual:
-            return far
-        return OneSide(far, self.side)  # type: ignore[return-value]
+            return extreme
+        return OneSide(extreme, self.side)  # type: ignore[return-value]
 
-    def note_seed(self, seed: Any, renew: Callable[[], None]) -> bool:
-        """Write down a seed, and how to ``renew`` one from here; return whether chance made it."""
+    def note_seed(self, seed: Any, reseed: Callable[[], None]) -> bool:
+        """Record a seed; keep ``reseed`` if a run drew it; return whether it is not constant."""
         site = (*_caller(), repr(seed))
         self.seeds.append(site)
         parts = seed if isinstance(seed, (list, tuple)) else [seed]
         if any(isinstance(part, (int, np.integer, bytes)) and part in self.words for part in parts):
-            self.lent.append(renew)
+            self.reseeders.append(reseed)
         return site not in self.constant
 
     @property
     def undecided(self) -> set[tuple[str, int, str]]:
-        """The coins of which rare outcomes are not made likely: what is hashed has others."""
+        """Coins whose rare outcomes were not made likely, such as bytes that may be hashed."""
         return self.missed | (self.keys if self.hashes else set())
 
-    def coin(self, draw: Draw, far: np.random.Generator | None, value: Any, other: Any) -> Any:
-        """Write a coin down; return what the mechanism gets, ``other(far)`` if that is known."""
+    def coin(self, draw: Draw, extreme: np.random.Generator | None, value: Any, other: Any) -> Any:
+        """Record a coin and return its value: ``other(extreme)`` where an extreme one is known."""
         self.draws.append(draw)
         self.keep(value)
-        if far is None:
-            return value
-        extreme = other(far)
         if extreme is None:
+            return value
+        outcome = other(extreme)
+        if outcome is None:
             self.missed.add(draw.key[:3])
             return value
-        self.keep(extreme)
-        if isinstance(extreme, bytes) and len(extreme) >= _HASHED:
+        self.keep(outcome)
+        if isinstance(outcome, bytes) and len(outcome) >= _HASHED:
             self.keys.add(draw.key[:3])
-        return extreme
+        return outcome
 
     def keep(self, value: Any) -> None:
-        """Keep what a seed may be made of."""
+        """Store a drawn value that may become a seed."""
         if isinstance(value, bytes) or (isinstance(value, (int, np.integer)) and value >= 1 << 16):
             self.words.add(value)
 
-    def record(self, draw: Draw, far: np.random.Generator | None) -> Any:
-        """Write a draw of noise down; return what the mechanism gets for it."""
+    def record(self, draw: Draw, extreme: np.random.Generator | None) -> Any:
+        """Record a draw of noise and return the value that the mechanism gets."""
         if draw.value is not None:
-            if far is not None:
+            if extreme is not None:
                 near = 0.375 if draw.law in _POSITIVE else 0.125
                 chances, top = [near, 0.625 - near, 0.375], self.extreme
-                low = far.choice([-9.0, 0.0, top - 1.0], draw.value.shape, p=chances)
-                factor = 10.0 ** far.uniform(low, np.where(low < 0.0, -1.0, top))
+                low = extreme.choice([-9.0, 0.0, top - 1.0], draw.value.shape, p=chances)
+                factor = 10.0 ** extreme.uniform(low, np.where(low < 0.0, -1.0, top))
                 draw.value = draw.quantity + (draw.value - draw.quantity) * factor
             forced = self.forced.get(draw.key)
             if forced is not None and forced.shape == draw.value.shape:
@@ -222,17 +222,17 @@ class Tape:
         options: Any,
         state: Callable[[], Any] | None = None,
     ) -> Any:
-        """Answer one call of a method of NumPy's generators."""
+        """Record one call of a method of NumPy's generators and return its value."""
         law, parameters = NOISE.get(name, (name if name in COINS else "other", ()))
         key = self.key(name)
-        far = self.far(key, keyed, state)
-        with self.mute():
+        extreme = self.extreme_stream(key, keyed, state)
+        with self.paused():
             value = getattr(source(key), name)(*args, **options)
         if name in COINS:
             outcome = None if keyed else np.asarray(value).tobytes()
             coin = Draw(key, law, noise=False, shape=np.shape(value), outcome=outcome)
             return self.coin(
-                coin, far, value, lambda far: far_coin(far, name, value, args, options)
+                coin, extreme, value, lambda rng: extreme_coin(rng, name, value, args, options)
             )
         given = dict(zip((each for each, _ in parameters), args))
         first, *rest = [options.get(n, given.get(n, d)) for n, d in parameters] or [1.0]
@@ -242,9 +242,9 @@ class Tape:
         if law == "other":
             scale = np.nan
         array = np.array(value, dtype=np.float64)
-        if far is not None and np.asarray(value).dtype.kind in "iu":  # 0 stays 0 by any factor
-            array += far.integers(0, 2, array.shape)
-        result = self.record(Draw(key, law, True, np.asarray(place), scale, array), far)
+        if extreme is not None and np.asarray(value).dtype.kind in "iu":  # any factor leaves 0 at 0
+            array += extreme.integers(0, 2, array.shape)
+        result = self.record(Draw(key, law, True, np.asarray(place), scale, array), extreme)
         if isinstance(value, np.ndarray):
             value[...] = result
             return value
@@ -253,27 +253,27 @@ class Tape:
 
 @cache
 def _file(path: str) -> tuple[Any, ...]:
-    """Return the name of a file, numbered where others have it: folders differ by machine."""
+    """Return a file's name, numbered if shared with others; folders depend on the machine."""
     name = Path(path).name
     _names[name] += 1
     return (name,) if _names[name] == 1 else (name, _names[name])
 
 
 class OutOfTime(BaseException):
-    """The time for a recording is over, in the middle of a run."""
+    """Raised in the middle of a run when the time of the recording is over."""
 
 
 _current: Tape | None = None
 
 
 def current() -> Tape | None:
-    """Return the tape of the run."""
+    """Return the tape of the current run, whatever the thread, or None."""
     return _current
 
 
 @contextlib.contextmanager
 def played(tape: Tape) -> Iterator[None]:
-    """Let sources ask a tape."""
+    """Let sources draw from ``tape``."""
     global _current
     _current = tape
     try:
@@ -282,10 +282,10 @@ def played(tape: Tape) -> Iterator[None]:
         _current = None
 
 
-def listening() -> Tape | None:
-    """Return the tape of a run that this thread is part of."""
+def active_tape() -> Tape | None:
+    """Return the tape if it is recording and this thread is part of its run, else None."""
     tape = _current
-    if tape is None or tape.muted or threading.get_ident() not in tape.threads:
+    if tape is None or tape.is_paused or threading.get_ident() not in tape.threads:
         return None
     return tape
 
@@ -305,7 +305,7 @@ _INSIDE = (
 
 
 def _caller() -> tuple[str, int]:
-    """Return file and line of who asks, outside of NumPy, PyTorch and our mechanisms."""
+    """Return file and line of the calling code outside NumPy, SciPy, PyTorch and our mechanisms."""
     frame: types.FrameType | None = sys._getframe(1)
     while frame is not None:
         name = frame.f_code.co_filename

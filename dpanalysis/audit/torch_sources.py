@@ -1,4 +1,4 @@
-"""Random numbers of PyTorch, for :mod:`.sources`."""
+"""Recording substitutes for PyTorch's random functions, used by :mod:`.sources`."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from .coins import far_integers, far_uniform
-from .tape import SET, Draw, listening
+from .coins import extreme_integers, extreme_uniform
+from .tape import SET, Draw, active_tape
 
-# Functions, and methods of tensors: their laws, and the names of the parameters.
+# Function, or method of tensors -> its law and the names of its parameters.
 _TORCH: dict[str, tuple[str, tuple[str, ...]]] = {
     "randn": ("normal", ()),
     "randn_like": ("normal", ()),
@@ -37,7 +37,7 @@ def _torch_call(name: str, law: str, names: tuple[str, ...], real: Any) -> Calla
     import torch
 
     def function(*args: Any, **options: Any) -> Any:
-        tape = listening()
+        tape = active_tape()
         if tape is None:
             return real(*args, **options)
         key = tape.key(name)
@@ -51,8 +51,8 @@ def _torch_call(name: str, law: str, names: tuple[str, ...], real: Any) -> Calla
                 state = lambda: generator.get_state().numpy().tobytes()  # noqa: E731
         elif tape.torch_is_drawn:
             state = lambda: torch.random.get_rng_state().numpy().tobytes()  # noqa: E731
-        far = tape.far(key, keyed, state)
-        with tape.mute():
+        extreme = tape.extreme_stream(key, keyed, state)
+        with tape.paused():
             if keyed:
                 with torch.random.fork_rng(devices=[]):
                     torch.random.default_generator.manual_seed(
@@ -66,12 +66,12 @@ def _torch_call(name: str, law: str, names: tuple[str, ...], real: Any) -> Calla
             coin = Draw(key, law, False, shape=tuple(value.shape), outcome=outcome)
             shift = name.endswith("_")
             return tape.coin(
-                coin, far, value, lambda far: _far_tensor(far, name, value, args[shift:], options)
+                coin, extreme, value, lambda rng: _extreme(rng, name, value, args[shift:], options)
             )
         place, scale = _torch_parameters(name, law, names, args, options)
         array = value.detach().cpu().numpy().astype(np.float64)
-        result = tape.record(Draw(key, law, True, place, scale, array), far)
-        if far is not None:
+        result = tape.record(Draw(key, law, True, place, scale, array), extreme)
+        if extreme is not None:
             with torch.no_grad():
                 value.copy_(torch.as_tensor(result))
         return value
@@ -80,53 +80,53 @@ def _torch_call(name: str, law: str, names: tuple[str, ...], real: Any) -> Calla
 
 
 class _Default:
-    """PyTorch's default generator."""
+    """Usage of PyTorch's default generator."""
 
     was_used = False
 
 
 def torch_default() -> dict[str, tuple[Any, Any]]:
-    """Return PyTorch's default generator, with what tells its seed, where PyTorch is there."""
+    """Return PyTorch's default generator and a function that returns its seed, if imported."""
     torch = sys.modules.get("torch")
     if torch is None:
         return {}
     _Default.was_used = False
 
-    def seed() -> int | None:  # the operating system's has 53 bits
+    def seed() -> int | None:  # one from the operating system has 53 bits
         number = int(torch.initial_seed())
         return number if number < 1 << 32 else None
 
     return {"PyTorch's default generator": (_Default, seed)}
 
 
-_heard: dict[str, int] = {}  # the seed of the default generator, as far as is heard
+_default_seed: dict[str, int] = {}  # the last recorded seed of the default generator
 
 
 def _note_default(torch: Any, tape: Any) -> None:
-    """Write down a seed of the default generator that was set by a method of its own."""
+    """Record a seed of the default generator that was set by the generator's own method."""
     seed = torch.default_generator.initial_seed()
-    if seed != _heard["seed"] and not tape.torch_is_seeded:
+    if seed != _default_seed["seed"] and not tape.torch_is_seeded:
         tape.torch_is_drawn, tape.torch_is_seeded = tape.note_seed(seed, lambda: None), True
 
 
-def _far_tensor(far: np.random.Generator, name: str, value: Any, args: Any, options: Any) -> Any:
-    """Return an extreme outcome of a coin of PyTorch, in the tensor of that drawn."""
-    drawn, kept = value.detach().cpu().numpy(), far.random() < 0.25
+def _extreme(rng: np.random.Generator, name: str, value: Any, args: Any, options: Any) -> Any:
+    """Return an extreme outcome of a PyTorch coin, written into the tensor drawn."""
+    drawn, kept = value.detach().cpu().numpy(), rng.random() < 0.25
     if name in ("rand", "rand_like"):
-        found = far_uniform(far, drawn.astype(np.float32))
+        found = extreme_uniform(rng, drawn.astype(np.float32))
     elif name.startswith("bernoulli"):
-        found = far_integers(far, drawn, 0, 1)
+        found = extreme_integers(rng, drawn, 0, 1)
     elif name == "randint":
         ends = [each for each in args if isinstance(each, int)][:2]
         low, top = ends if len(ends) == 2 else (0, *ends)
-        found = far_integers(far, drawn, options.get("low", low), options.get("high", top) - 1)
+        found = extreme_integers(rng, drawn, options.get("low", low), options.get("high", top) - 1)
     elif name == "multinomial" and not options.get("replacement", len(args) > 2 and args[2]):
         weights = (args[0] if args else options["input"]).detach().cpu().numpy()
-        chance = np.where(weights > 0, far.random(weights.shape), -1.0)
+        chance = np.where(weights > 0, rng.random(weights.shape), -1.0)
         found = np.argsort(-chance, axis=-1)[..., : drawn.shape[-1]]
     elif name == "multinomial":
         weights = (args[0] if args else options["input"]).detach().cpu().numpy()
-        chance = far.random((*drawn.shape, weights.shape[-1])) * (weights > 0)[..., None, :]
+        chance = rng.random((*drawn.shape, weights.shape[-1])) * (weights > 0)[..., None, :]
         found = np.argmax(chance, axis=-1)
     else:
         return None
@@ -155,7 +155,7 @@ def _torch_parameters(
 
 
 def torch_names() -> list[tuple[Any, str, Any]]:
-    """Return the places of the real functions of PyTorch, with what stands for them."""
+    """Return (owner, name, substitute) for the random functions of PyTorch."""
     torch = sys.modules.get("torch")
     if torch is None or not hasattr(torch, "randn"):
         return []
@@ -172,25 +172,25 @@ def torch_names() -> list[tuple[Any, str, Any]]:
         if "sample" in vars(kind):
             named.append((kind, "sample", _torch_call("rsample", law, (), kind.sample)))
     real_seed, real_fresh = torch.manual_seed, torch.seed
-    _heard["seed"] = torch.default_generator.initial_seed()
+    _default_seed["seed"] = torch.default_generator.initial_seed()
 
     def manual_seed(seed: Any) -> Any:
-        tape = listening()
+        tape = active_tape()
         if tape is not None:
             tape.torch_is_drawn = tape.note_seed(seed, lambda: None)
             tape.torch_is_seeded = True
         generator = real_seed(seed)
-        _heard["seed"] = generator.initial_seed()
+        _default_seed["seed"] = generator.initial_seed()
         return generator
 
     def fresh_seed() -> int:
-        _heard["seed"] = real_fresh()
-        return _heard["seed"]
+        _default_seed["seed"] = real_fresh()
+        return _default_seed["seed"]
 
     real_set = torch.set_rng_state
 
     def set_rng_state(state: Any) -> None:
-        tape = listening()
+        tape = active_tape()
         if tape is not None:
             tape.marks.add(SET)
         real_set(state)

@@ -1,8 +1,8 @@
 """Lower bounds on epsilon or mu from the outputs of a mechanism alone.
 
-:func:`verify_privacy` runs a mechanism on two neighbours (:mod:`.outcomes`), learns an event
-from some of the outcomes (:mod:`.events`, :mod:`.learning`), counts it in others and tests
-both counts together against the claim, in one stage or in two (:mod:`.counting`).
+:func:`verify_privacy` runs a mechanism on two neighbouring data sets (:mod:`.outcomes`), learns an
+event from some of the outcomes (:mod:`.events`, :mod:`.learning`), counts it in the others and
+tests both counts jointly against the claim, in one or two stages (:mod:`.counting`).
 :func:`~dpanalysis.audit.verify_gaussian` assumes that the release is Gaussian and needs fewer
 runs (:mod:`.gaussian`).
 """
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
 __tracebackhide__ = True  # pytest shows the line that calls this package
 
-_FIRST = 16  # runs with the same generator
-_COMPARED = 20_000  # where these are equal
-_COMPARED_ONE_BY_ONE = 500
-_ENTRIES = 1 << 21  # of their outputs
+_FIRST = 16  # runs with the same generator that are compared first
+_COMPARED = 20_000  # runs compared if these are equal
+_COMPARED_ONE_BY_ONE = 500  # the same if every run is a call
+_ENTRIES = 1 << 21  # most entries of their outputs
 
 
 @dataclass(frozen=True)
@@ -39,9 +39,9 @@ class GaussianPrivacy:
     r"""The claim of mu-Gaussian differential privacy (Dong, Roth, Su, 2022).
 
     For every event S and neighbours, :math:`P(M(D) \in S) \le \Phi(\Phi^{-1}(P(M(D') \in S)) +
-    \mu)`: no test tells the inputs apart better than one of N(0, 1) and N(mu, 1). It is a
-    statement about all pairs (epsilon, delta) at once, and it holds with equality for Gaussian
-    noise of standard deviation sensitivity/mu. Several releases compose: the squares of mu add.
+    \mu)`: no test distinguishes the inputs better than the best test of N(0, 1) against N(mu, 1).
+    It covers all pairs (epsilon, delta) at once and holds with equality for Gaussian noise of
+    standard deviation sensitivity/mu. Under composition the squares of mu add.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ class ParsedClaim:
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class VerdictBase:
-    """The fields and sentences that verdicts share."""
+    """Fields and text that verdicts share."""
 
     refuted: bool
     bound: float
@@ -156,24 +156,24 @@ class Verdict(VerdictBase):
     bounded : {"epsilon", "mu"}
     claim, delta, confidence : float
     event : OutcomeEvent
-        The outcomes that tell the inputs apart. ``str(event)`` describes them, and
-        ``event(outputs)`` says which outputs lie in it, so that it can be counted again.
+        The event that distinguishes the inputs. ``str(event)`` describes it, and
+        ``event(outputs)`` returns which outputs lie in it, so that it can be counted again.
     likelier : {"dataset", "neighbour"}
         The input on which the event is more probable.
     counts : (int, int)
         Runs in the event, on the dataset and on the neighbour.
     runs : int
-        Runs of each input in which the event was counted; it was learned from others. If another
-        one had been counted in some of those, a note says so.
+        Runs of each input in which the event was counted; it was learned from others. If an
+        earlier event was counted in some of those, a note says so.
     samples : int
-        Runs of each input in all.
+        Total runs of each input.
     bounds : (float, float)
-        Of all pairs of probabilities, on the likelier input and on the other, that the counts do
-        not reject (combined with those of an event before it), one that is closest to equal: there
-        the bound is attained.
+        Probabilities on the likelier input and on the other at which the bound is attained: of the
+        pairs that the counts (combined with those of an earlier event, if any) do not reject, one
+        that is closest to equal.
     untested : bool
-        Whether the mechanism never looked at what the inputs differ in, as far as can be seen: with
-        the same generator, all of many runs are the same on both. Nothing has been tested then.
+        Whether the mechanism apparently never looked at what the inputs differ in: with the same
+        generator, all of many runs are the same on both. Then nothing has been tested.
     notes : tuple of str
         Other facts about the test, for instance that fewer samples were taken.
     """
@@ -192,7 +192,7 @@ class Verdict(VerdictBase):
 
     @property
     def probabilities(self) -> tuple[float, float]:
-        """How often the event was seen, on the dataset and on the neighbour."""
+        """Observed frequencies of the event, on the dataset and on the neighbour."""
         return self.counts[0] / self.runs, self.counts[1] / self.runs
 
     @property
@@ -200,15 +200,15 @@ class Verdict(VerdictBase):
         return "neighbour" if self.likelier == "dataset" else "dataset"
 
     def plot(self, ax: Axes | None = None) -> Axes:
-        """Draw how often the event was seen, beside what the claim allows.
+        """Plot the observed frequencies of the event and the pairs that the claim allows.
 
-        A claim allows all pairs of probabilities on and below its curve, and the curve of the bound
-        passes through the pair of ``bounds``, which is the square. Refuted is a claim below it.
+        A claim allows all pairs of probabilities on and below its curve. The curve of the bound
+        passes through the pair ``bounds``, shown as a square; claims below that curve are refuted.
 
         Parameters
         ----------
         ax : Axes, optional
-            One of a new figure by default.
+            Default: those of a new figure.
 
         Examples
         --------
@@ -254,7 +254,7 @@ class Verdict(VerdictBase):
 
 
 def describe_confidence(confidence: float) -> str:
-    """Return a confidence in digits that differ from 1."""
+    """Format a confidence so that it is distinct from 1."""
     missing = 1.0 - confidence
     return f"{confidence:g}" if missing > 0.9e-3 else f"1 - {missing:.3g}"
 
@@ -263,7 +263,7 @@ Claimed: TypeAlias = "float | Budget | GaussianPrivacy | tuple[float, float]"
 
 
 def parse_claim(claim: Claimed, delta: float) -> ParsedClaim:
-    """Return the claim on one parameter, after checking it."""
+    """Check a claim and return it as a claim on one parameter."""
     if isinstance(claim, tuple):
         if len(claim) != 2:
             raise ValueError(f"claim must be (epsilon, delta), got {claim!r}")
@@ -320,36 +320,36 @@ def verify_privacy(
     relation: str | None = None,
     vectorized: bool = True,
 ) -> Verdict:
-    r"""Test whether a mechanism can be as private as claimed, from its outputs alone.
+    r"""Test a mechanism's claim of privacy from its outputs alone.
 
-    Under :math:`(\epsilon, \delta)`-differential privacy every event :math:`S` has
-    :math:`P(M(D) \in S) \le e^\epsilon P(M(D') \in S) + \delta`, so one event bounds epsilon
+    Under :math:`(\epsilon, \delta)`-differential privacy every event :math:`S` satisfies
+    :math:`P(M(D) \in S) \le e^\epsilon P(M(D') \in S) + \delta`, so any event bounds epsilon
     from below by :math:`\ln((p - \delta)/q)`. The mechanism runs ``samples`` times on each of
     the two inputs. From some of the runs (a quarter, or more at a low confidence; at most
-    262,144, or 65,536 where outputs are vectors) an event is learned: likelihood-ratio sets of
+    262,144, or 65,536 for vectors) an event is learned. Candidates are likelihood-ratio sets of
     the output, of its coordinates, projections and norms, of the pairs of coordinates that differ
-    most, of prefixes where values repeat, and of classifiers trained on it (with scikit-learn also
-    gradient-boosted trees). The event is the one whose bound will be best
-    after its uncertainty is charged or, where no event promises a bound above the claim, the
-    one that is most likely to refute it. In the other runs this one event is counted, in the
-    direction chosen before, and both counts are tested together (:mod:`.counting`): exactly,
-    not by an approximation. Unless ``samples`` are very many or very few there are two stages: an
-    event that seems to refute the claim is learned from fewer runs and counted in as many, the
-    final one is learned from all of these, and both tests are combined. So whatever was learned,
-    a correct mechanism is refuted with probability at most 1 - ``confidence``. Where the release
-    is Gaussian, :func:`verify_gaussian` assumes so and needs fewer runs.
+    most, of prefixes if values repeat, and of classifiers trained on it (with scikit-learn also
+    gradient-boosted trees). The choice is the event with the best expected bound after a charge
+    for its uncertainty or, if no event promises a bound above the claim, the event most likely to
+    refute it. This one event is counted in the other runs, in the direction chosen before, and
+    both counts are tested jointly (:mod:`.counting`): exactly, not by an approximation. Unless
+    ``samples`` is very large or very small there are two stages: an event that seems to refute the
+    claim is learned from fewer runs and counted in as many, the final event is learned from all of
+    these, and both tests are combined. So whatever was learned, a correct mechanism is refuted
+    with probability at most 1 - ``confidence``. If the release can be assumed Gaussian,
+    :func:`verify_gaussian` needs fewer runs.
 
-    A :class:`GaussianPrivacy` claims a whole trade-off curve: a pair (p, q) refutes it wherever
+    A :class:`GaussianPrivacy` claims a whole trade-off curve: a pair (p, q) refutes it if
     :math:`p > \Phi(\Phi^{-1}(q) + \mu)`. Nothing is assumed about the outputs. Common events
-    refute this claim, so Gaussian noise that is too small needs far fewer runs than under a claim
-    at a small delta, which only rare events contradict.
+    refute this claim, so refuting Gaussian noise that is too small takes far fewer runs than under
+    a claim at a small delta, which only rare events contradict.
 
     Outcomes may be numbers, vectors, integers, truth values, texts or other objects that can be
     compared. NaN, each infinity, an output of another shape and an exception (by its type) are
-    outcomes as well. Where many different dictionaries, sets, or sequences of words or of different
-    lengths come out, they are read by their entries: the number at a key, the word at a place, how
-    often an entry occurs, how many there are. Outputs are compared as numbers in double precision;
-    attacks on the last bits of floating-point noise (Mironov, 2012) are not searched for.
+    outcomes as well. If outputs are many different dictionaries, sets, or sequences of words or of
+    different lengths, they are read by their entries: the number at a key, the word at a position,
+    how often an entry occurs, how many there are. Outputs are compared as numbers in double
+    precision; attacks on the last bits of floating-point noise (Mironov, 2012) are not attempted.
 
     Parameters
     ----------
@@ -367,24 +367,24 @@ def verify_privacy(
     delta : float, default=0
         In [0, 1); 0 where mu is claimed.
     samples : int, default=1_000_000
-        Runs of each input. Where they show no difference at all, up to 20,000 more on both inputs
-        with one seed tell whether the mechanism looks at what differs: ``Verdict.untested``.
+        Runs of each input. If they show no difference at all, up to 20,000 more on both inputs
+        with one seed show whether the mechanism looks at what differs: ``Verdict.untested``.
     confidence : float, default=1 - 1e-9
-        In (0, 1): one minus the rate of false alarms that is allowed.
+        In (0, 1): one minus the allowed rate of false alarms.
     rng : None, int, SeedSequence, Generator, SystemRandom or "os"
-        The two inputs get independent children of it.
+        Source of randomness; each input gets an independent child.
     relation : {"replace_one", "add_or_remove_one"}, optional
-        The relation under which the inputs are neighbours. If it is given, the entries of arrays
-        with one axis count as records, too. By default that of the budget, or else either.
+        The relation under which the inputs are neighbours. If given, the entries of arrays with
+        one axis count as records, too. Default: that of the budget, else either.
     vectorized : bool, default=True
         How the mechanism is called. If a call on many runs raises, the exception cannot be
-        attributed to one of them; 20,000 runs of each input are then made by calls with
+        attributed to one of them; then 20,000 runs of each input are made by calls with
         ``size=1``, and the verdict says so.
 
     Raises
     ------
     ValueError
-        If ``samples`` are too few to refute the claim whatever they show, the inputs are not
+        If ``samples`` is too small to refute the claim whatever the outputs, the inputs are not
         neighbours, or the mechanism returns the wrong number of rows, raises in every run, repeats
         its samples or changes its input.
     TypeError
@@ -446,9 +446,9 @@ def verify_privacy(
 
 
 def never_looks(mechanism: Mechanism, dataset: Any, neighbour: Any, vectorized: bool) -> bool:
-    """Return whether so many runs with the same generator are the same on both inputs."""
-    # A mechanism that takes random numbers from elsewhere differs, and is not suspected; one that
-    # rounds, or draws a subsample, may give equal outputs by chance: hence so many runs.
+    """Return whether many runs with the same generator are equal on both inputs."""
+    # A mechanism with another random source differs, and is not suspected. One that rounds, or
+    # draws a subsample, may give equal outputs by chance: hence the many runs.
     width = 1
     for most in (_FIRST, _COMPARED if vectorized else _COMPARED_ONE_BY_ONE):
         runs = max(_FIRST, min(most, _ENTRIES // width))
@@ -463,19 +463,19 @@ def never_looks(mechanism: Mechanism, dataset: Any, neighbour: Any, vectorized: 
 
 
 def _with_seed(mechanism: Mechanism, data: Any, runs: int, vectorized: bool) -> Batch | None:
-    """Return runs with the generator of seed 0, None where they raise."""
+    """Return runs with a generator seeded with 0, None if one raises."""
     random = np.random.default_rng(0)
     try:
         with np.errstate(all="ignore"):
             if vectorized:
                 return as_batch(mechanism(data, random, runs), runs)
             return [plain(mechanism(data, random)) for _ in range(runs)]
-    except Exception:  # an outcome, of which nothing can be said from here
+    except Exception:  # an outcome that cannot be compared here
         return None
 
 
 def _equal(first: Batch, second: Batch) -> bool:
-    """Return whether all outputs are the same, NaN included."""
+    """Return whether all outputs are equal, NaN included."""
     if isinstance(first, np.ndarray) and isinstance(second, np.ndarray):
         return np.array_equal(first, second, equal_nan=True)
     if isinstance(first, np.ndarray) or isinstance(second, np.ndarray):

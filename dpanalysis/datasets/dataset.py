@@ -108,7 +108,7 @@ class Dataset:
         return ERM(self.X, self.y, chosen, regularizer, row_bound=self.row_bound, size=size)
 
     def subset(self, rows: np.ndarray, test_rows: np.ndarray | None = None) -> Dataset:
-        """Return some training rows, by number or mask; ``test_rows`` become the test part."""
+        """Return some training rows (indices or mask), with ``test_rows`` as the test part."""
         part = replace(self, X=self.X[rows], y=self.y[rows])
         if test_rows is None:
             return part
@@ -192,7 +192,7 @@ class Dataset:
 
 
 def _marked(X: Any, *sources: Any) -> Any:
-    """Return rows marked if the width of one of their sources was read from the data."""
+    """Return the rows, marked if the width of any of their sources was read from the data."""
     from ..problems.rows.checks import has_read_width, with_read_width
 
     return with_read_width(X) if any(map(has_read_width, sources)) else X

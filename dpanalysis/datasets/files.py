@@ -259,7 +259,7 @@ class Source:
     page: str
     member: str = ""  # name inside a zip file
     packed: bool = False  # whether the digest is that of the downloaded file
-    required: bool = True  # a test part may be absent beside a user's file
+    required: bool = True  # False: may be missing next to a user's training file
 
     @property
     def candidates(self) -> tuple[str, ...]:

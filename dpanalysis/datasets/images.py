@@ -124,8 +124,8 @@ def cifar10(path: PathLike | None = None, *, signed: bool = False) -> Dataset:
     ``X.reshape(-1, 3, 32, 32)`` are images. Row bounds: 3072 (L1), sqrt(3072) (L2). The classes
     are airplane, automobile, bird, cat, deer, dog, frog, horse, ship and truck.
 
-    The published files are pickles, which may run any code when they are read. Here only arrays,
-    numbers, text and containers of them are read; a file with anything else raises before any of
+    The published files are pickles, which can run arbitrary code when loaded. Only arrays, numbers,
+    text and containers of them are loaded here; a file with anything else raises before any of
     its code runs. Source: Krizhevsky, Learning multiple layers of features from tiny images, 2009.
 
     Parameters
@@ -197,10 +197,10 @@ def _batch(name: str, content: bytes) -> tuple[np.ndarray, np.ndarray]:
 
 
 class _ArraysOnly(pickle.Unpickler):
-    """An unpickler of arrays, numbers, text and containers, which run no code."""
+    """Unpickler restricted to arrays, numbers, text and containers, which runs no code."""
 
     def find_class(self, module: str, name: str) -> Any:
-        """Return a class or function that makes arrays; raise for all others."""
+        """Return a class or function that constructs arrays; raise for all others."""
         if (module, name) in (("numpy", "ndarray"), ("numpy", "dtype")):
             return getattr(np, name)
         cores = ("numpy.core.multiarray", "numpy._core.multiarray")

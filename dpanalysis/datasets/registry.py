@@ -32,12 +32,6 @@ def _pair(page: str, folder: str, digests: dict[str, str], end: str = "") -> tup
     )
 
 
-def _signs(path: Any, y: np.ndarray) -> np.ndarray:
-    if not np.isin(y, (-1.0, 1.0)).all():
-        raise ValueError(f"{path}: expected labels -1 and +1, got {np.unique(y)[:5].tolist()}")
-    return y
-
-
 def _libsvm_pair(
     name: str, sources: tuple[Source, ...], path: PathLike | None, width: int
 ) -> list[Any]:
@@ -45,7 +39,9 @@ def _libsvm_pair(
     parts: list[Any] = []
     for file in locate(name, sources, path):
         X, y = (None, None) if file is None else load_libsvm(file, n_features=width)
-        parts += [X, y if y is None else _signs(file, y)]
+        if y is not None and not np.isin(y, (-1.0, 1.0)).all():
+            raise ValueError(f"{file}: expected labels -1 and +1, got {np.unique(y)[:5].tolist()}")
+        parts += [X, y]
     return parts
 
 

@@ -1,11 +1,11 @@
 """CSV files encoded by public domains, and the domains of the UCI attributes.
 
-Category lists and ranges are constants of this code, never those of the data. So the encoding of a
-row depends on that row only, and an encoded row obeys its norm bound whatever the data are (values
-outside a range are clipped). Category lists are those of ``adult.names`` and ``bank-names.txt``.
-Ranges are those of survey codes where these are printed; otherwise a round number of the size of
-the largest published values is declared, chosen with these public data in view. For private data
-the owner must declare ranges without looking at the data: see :func:`load_csv`.
+Category lists and ranges are constants of this code, never computed from the data. So the encoding
+of a row depends on that row only, and an encoded row obeys its norm bound whatever the data are
+(values outside a range are clipped). Category lists are those of ``adult.names`` and
+``bank-names.txt``. Ranges are those of the survey codes where documented; otherwise a round number
+near the largest published values is declared, chosen by looking at these public data. For private
+data the owner must declare ranges without looking at the data: see :func:`load_csv`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 import scipy.sparse
 
 from .._validation import check_number
-from .files import is_finite, parse_numbers, read_bytes
+from .files import is_finite, read_bytes
 
 #: Domain of a CSV column: a public range ``(low, high)`` or a public list of categories.
 Domain: TypeAlias = tuple[float, float] | Sequence[str]
@@ -145,7 +145,8 @@ def load_csv(
             numbers = rows.numbers(source, missing)
             if domain is not None:
                 low, high = map(float, domain)
-                numbers = np.clip((numbers - low) / (high - low), 0.0, 1.0)
+                with np.errstate(over="ignore", invalid="ignore"):  # a warning reveals a record
+                    numbers = np.clip((numbers - low) / (high - low), 0.0, 1.0)
             values[:, k] = np.nan_to_num(numbers, copy=False)  # missing is NaN until here
             column[:, k] = width
             width += 1
@@ -169,7 +170,7 @@ def _check_mapping(name: str, value: Any, example: str) -> None:
 
 
 def _check_domain(name: str, domain: Any) -> None:
-    """Raise where a domain is neither a range of two finite numbers nor a list of categories."""
+    """Raise unless a domain is a range of two finite numbers or a list of categories."""
     if isinstance(domain, (str, Mapping)) or not isinstance(domain, Collection):
         raise TypeError(
             f"{name} must be (low, high) or a list of categories, got {domain!r}; dates and "
@@ -216,7 +217,7 @@ def _decoded(path: str | os.PathLike[str], content: bytes) -> str:
 
 
 def different_names(path: str | os.PathLike[str], names: list[str]) -> list[str]:
-    """Return the names of a header, or raise where one stands twice."""
+    """Return the names of a header, or raise if one occurs twice."""
     for j, name in enumerate(names):
         if name in names[:j]:
             raise ValueError(
@@ -227,7 +228,7 @@ def different_names(path: str | os.PathLike[str], names: list[str]) -> list[str]
 
 
 def delimiter_hint(names: Sequence[str], argument: str) -> str:
-    """Return the question that a header of one name with semicolons, say, raises."""
+    """Return a hint for an error message if the header suggests another delimiter, else ""."""
     found = [each for each in ";\t|" if len(names) == 1 and each in names[0]]
     return f"; is the delimiter {found[0]!r}? Pass it by {argument}" if found else ""
 
@@ -319,20 +320,15 @@ class _NumericTable(_Table):
             header, _, content = content.partition(b"\n")
             header = header.rstrip(b"\r")
             names = different_names(path, _decoded(path, header).split(delimiter))
-        text = np.frombuffer(content, dtype=np.uint8)
-        ends = np.flatnonzero(text == ord("\n"))
-        if text.size and text[-1] != ord("\n"):
-            ends = np.append(ends, text.size)
-        commas = np.searchsorted(np.flatnonzero(text == ord(delimiter)), ends)
-        fields = np.diff(commas, prepend=0) + 1
-        spaced = content.replace(delimiter.encode(), b" ")
-        flat = parse_numbers(spaced)
-        size = fields.size * len(names)
-        if size == 0 or (fields != len(names)).any() or len(spaced.split()) != size:
+        if not content.strip():
             return None
-        if flat is None or flat.size != size or not np.isfinite(flat).all():
+        try:
+            table = np.loadtxt(io.BytesIO(content), delimiter=delimiter, comments=None, ndmin=2)
+        except ValueError:
             return None
-        return cls(path, list(names), flat.reshape(-1, len(names)))
+        if table.shape[1] != len(names) or not np.isfinite(table).all():
+            return None
+        return cls(path, list(names), table)
 
     def numbers(self, column: int, missing: Sequence[str] = (), hint: str = "") -> np.ndarray:
         """Return a column, which has no missing values."""

@@ -47,12 +47,15 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import sys
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
+from decimal import Decimal
+from fractions import Fraction
 from inspect import isabstract
 from pathlib import Path
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
@@ -80,6 +83,7 @@ except ImportError:  # Windows, which cannot replace an open file either
 
 _FORMAT = 1
 _PACKAGE, _INCOMPLETE = "dpanalysis.", "untold"  # fingerprints of our classes are complete
+_LIBRARIES = {"dpanalysis", "numpy", "scipy", "torch", *sys.stdlib_module_names}
 _MAX_DEPTH = 8  # of nested objects
 _MAX_LISTED = 100  # entries of a list that are written out; a longer one has a digest
 _DAMAGED = (OSError, EOFError, KeyError, TypeError, ValueError, zipfile.BadZipFile, zlib.error)
@@ -190,8 +194,10 @@ def fingerprint(value: Any, depth: int = 0) -> Any:
     kind = type(value)
     named = value if hasattr(value, "__qualname__") else kind
     about: dict[str, Any] = {"class": f"{named.__module__}.{named.__qualname__}"}
-    if isinstance(value, type) or _is_of_a_library(value):
+    if isinstance(value, BuiltinFunctionType) and isinstance(value.__self__, ModuleType | None):
         return about
+    if isinstance(value, type):
+        return about if _is_of_a_library(value) else about | {_INCOMPLETE: True}
     if depth > _MAX_DEPTH:
         return about | {_INCOMPLETE: True}
     if isinstance(value, FunctionType):
@@ -201,16 +207,17 @@ def fingerprint(value: Any, depth: int = 0) -> Any:
     else:
         held = getattr(value, "__dict__", {})
         parts = {name: each for name, each in held.items() if name[0] != "_"}
-        slots = any(getattr(each, "__slots__", ()) for each in kind.__mro__)
-        if held or slots or not str(kind.__module__).startswith(_PACKAGE):
-            parts[_INCOMPLETE] = True  # private attributes and the code of methods are left out
+        if held or any(getattr(each, "__slots__", ()) for each in kind.__mro__):
+            parts[_INCOMPLETE] = True  # private attributes are left out
+    if not isinstance(value, FunctionType) and not str(kind.__module__).startswith(_PACKAGE):
+        parts[_INCOMPLETE] = True  # the code of methods is left out
     return about | {name: fingerprint(each, depth + 1) for name, each in parts.items()}
 
 
-def _is_of_a_library(value: Any) -> bool:
-    """Return whether a value is a compiled function that is not bound to an object."""
-    own = getattr(value, "__self__", None)
-    return isinstance(value, BuiltinFunctionType) and (own is None or isinstance(own, ModuleType))
+def _is_of_a_library(value: type | ModuleType) -> bool:
+    """Return whether a class or a module is not the user's, who may change it between two runs."""
+    name = value.__name__ if isinstance(value, ModuleType) else value.__module__
+    return name.partition(".")[0] in _LIBRARIES
 
 
 def _code_of(function: FunctionType) -> dict[str, Any]:
@@ -218,7 +225,8 @@ def _code_of(function: FunctionType) -> dict[str, Any]:
     code, around = function.__code__, function.__globals__
     used = [around[name] for name in sorted(_names(code)) if name in around]
     kinds = bool | int | float | str | FunctionType | BuiltinFunctionType | np.ufunc
-    rest = [each for each in used if not isinstance(each, ModuleType | type)]
+    named = ModuleType | type
+    rest = [each for each in used if not (isinstance(each, named) and _is_of_a_library(each))]
     values = [each for each in rest if isinstance(each, kinds)]
     return {
         "code": hashlib.sha256(repr(_code_parts(code)).encode()).hexdigest(),
@@ -267,7 +275,7 @@ def fingerprint_problem(problem: Problem, facts: PublicFacts) -> dict[str, Any]:
         or layers == (network.forward, *(getattr(problem, n) for n in ("frozen", "_augment")))
     )
     return {
-        **fingerprint(type(problem)),
+        "class": fingerprint(type(problem))["class"],
         "facts": fingerprint(facts),
         **{name: fingerprint(getattr(problem, name, None)) for name in public},
         "module": None if network is None else str(network.module),
@@ -335,7 +343,7 @@ class Checkpoint:
         self.made, self._charged = about["made"], about["bought"]
         self.w = arrays["w"]
         self.state, self.output = _with_prefix("state.", arrays), _with_prefix("output.", arrays)
-        runs = [(_decoded(event), count) for event, count in about["events"]]
+        runs = [(decoded(event, _CLASSES), count) for event, count in about["events"]]
         if self._seeded:  # batches after the last step are charged again, with the same noise
             runs = _first(runs, self._charged)
             self._oracle.streams = about["streams"]
@@ -415,7 +423,7 @@ class Checkpoint:
     def _events(self, ahead: Sequence[tuple[Event, int]]) -> str:
         """Return the ledger and the events ahead as JSON; the ledger's last run may still grow."""
         runs = self._oracle.ledger.runs[len(self._texts) :]
-        texts = [json.dumps([_encoded(event), count]) for event, count in (*runs, *ahead)]
+        texts = [json.dumps([encoded(event, _CLASSES), count]) for event, count in (*runs, *ahead)]
         self._texts += texts[: max(0, len(runs) - 1)]
         return f"[{', '.join([*self._texts, *texts[max(0, len(runs) - 1) :]])}]"
 
@@ -493,27 +501,34 @@ def _first(runs: Sequence[tuple[Event, int]], most: int) -> list[tuple[Event, in
     return kept
 
 
-def _encoded(value: Any) -> Any:
-    """Return an event and its fields as JSON values."""
-    if isinstance(value, tuple | list):
-        return [_encoded(each) for each in value]
+def encoded(value: Any, classes: Mapping[str, Any]) -> Any:
+    """Return plain values, and objects of ``classes`` with what they are made of, for JSON."""
+    if isinstance(value, np.generic | Decimal | Fraction):
+        value = value.item() if isinstance(value, np.generic) else float(value)
     kind = type(value)
-    if _CLASSES.get(kind.__name__) is kind:
-        parts = {each.name: _encoded(getattr(value, each.name)) for each in fields(value)}
+    if classes.get(kind.__name__) is kind:
+        names = getattr(value, "_fields", ())
+        if is_dataclass(value):
+            names = [each.name for each in fields(value) if each.init]
+        parts = {name: encoded(getattr(value, name), classes) for name in names}
         return {"class": kind.__name__, **parts}
+    if isinstance(value, tuple | list):
+        return [encoded(each, classes) for each in value]
     if value is None or isinstance(value, bool | int | float | str):
         return value
-    raise TypeError(f"a checkpoint has events of dpanalysis.privacy.events, got {value!r}")
+    raise TypeError(
+        f"a file has objects of dpanalysis alone, since it holds no code, got {value!r}"
+    )
 
 
-def _decoded(value: Any) -> Any:
-    """Return the event that :func:`_encoded` turned into JSON values."""
+def decoded(value: Any, classes: Mapping[str, Any]) -> Any:
+    """Return what :func:`encoded` described; nothing else than ``classes`` is made from a file."""
     if isinstance(value, list):
-        return tuple(_decoded(each) for each in value)
+        return tuple(decoded(each, classes) for each in value)
     if not isinstance(value, dict):
         return value
-    parts = {name: _decoded(each) for name, each in value.items() if name != "class"}
-    return _CLASSES[value["class"]](**parts)
+    parts = {name: decoded(each, classes) for name, each in value.items() if name != "class"}
+    return classes[value["class"]](**parts)
 
 
 def _check_same(path: Path, then: Any, now: Any) -> None:

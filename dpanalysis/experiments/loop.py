@@ -404,7 +404,6 @@ class Loop:
         except KeyboardInterrupt:
             if _RAISES.get():
                 raise
-            steps.close()  # type: ignore[attr-defined]
             status = "interrupted"
             self._warn_of_interrupt(made)
         except Exception as error:

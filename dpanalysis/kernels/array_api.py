@@ -4,7 +4,7 @@ On NumPy and SciPy CSR data they replace the compiled kernels if a loss or a cli
 compiled, and for networks. Rows are processed by blocks, so that no temporary array is large. Sums
 over records are in double precision, by at most :data:`~dpanalysis.kernels.rounding.BLOCK_ROWS`
 rows at a time, as in the compiled kernels. No number is read from the device, so that the host
-never waits: it queues one block after the other.
+never waits but queues one block after the other.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from .rounding import BLOCK_ROWS, NO_LIMITS, TINY
 
 
 def row_blocks(count: int, step: int, rows: Any = None) -> Iterator[tuple[int, Callable[..., Any]]]:
-    """Yield ``(size, pick)`` of blocks of at most ``step`` rows; ``pick`` selects its rows."""
+    """Yield ``(size, pick)`` for blocks of at most ``step`` rows; ``pick`` selects its rows."""
     parts = -(-count // step)
     for part in range(parts):
         lo, hi = part * count // parts, (part + 1) * count // parts
@@ -44,7 +44,7 @@ def row_blocks(count: int, step: int, rows: Any = None) -> Iterator[tuple[int, C
 
 
 class Total:
-    """A sum over records by blocks; it overwrites ``zeros``, a float64 array of zeros."""
+    """Accumulator of a sum over records by blocks; overwrites ``zeros``, a float64 array."""
 
     def __init__(self, zeros: Any) -> None:
         self._total, self._block = zeros, None
@@ -87,11 +87,11 @@ def product_sum(c: Any, X: Any) -> Any:
 
 
 _LEAST = 2.0**-1022  # the smallest normal number
-_MANY = 1 << 16  # least entries for a compiled kernel
+_MANY = 1 << 16  # fewest entries for which the compiled kernel is used
 
 
 def bounded_rows(X: Any, scale: Any, limits: Sequence[float], kept: Any = None) -> Any:
-    """Return the rows, with zeros in those outside their limits."""
+    """Return the rows, with those outside their limits set to zero."""
     if min(limits[0], limits[1]) == math.inf and (kept is None or limits[2] == math.inf):
         return X
     with np.errstate(all="ignore"):
@@ -107,7 +107,7 @@ def bounded_rows(X: Any, scale: Any, limits: Sequence[float], kept: Any = None) 
 
 
 def _rows_outside(X: Any, scale: Any, limits: Sequence[float], kept: Any) -> Any:
-    """Return which rows are outside their limits, see :func:`bounded_rows`."""
+    """Return a mask of the rows outside their limits; see :func:`bounded_rows`."""
     values = X.data if sp.issparse(X) else X
     xp, outside = array_namespace(values), None
     for order, limit in ((1, limits[0]), (2, limits[1])):
@@ -123,12 +123,12 @@ def _rows_outside(X: Any, scale: Any, limits: Sequence[float], kept: Any) -> Any
 
 
 def _longer(xp: Any, X: Any, order: int, room: Any) -> Any:
-    """Return which rows have a norm of order 1 or 2 that exceeds their room, or is NaN."""
+    """Return a mask of the rows whose norm of order 1 or 2 exceeds ``room`` or is NaN."""
     if is_numpy_array(X) and X.size >= _MANY and X.flags.c_contiguous and X.dtype.char in "fd":
         from .norms import norms  # Numba is slow to import
 
         return ~(norms(X, order) <= room)
-    # In units of the room, so that underflow and overflow of squares do not matter.
+    # In units of ``room``, so that underflow and overflow of squares do not matter.
     unit = xp.where(room < _LEAST, xp.full_like(room, _LEAST), room)
     if sp.issparse(X):
         shares = abs(X.data.astype(np.float64)) / np.repeat(unit, np.diff(X.indptr))
@@ -145,16 +145,16 @@ def _longer(xp: Any, X: Any, order: int, room: Any) -> Any:
 DEVICE_BLOCK_BYTES = 1 << 28
 _HOST_ENTRIES = 1 << 18  # stays in cache
 _COLUMNS = 10  # approximate number of temporary arrays (m, R) of a block
-_PORTION_ENTRIES = 1 << 24  # of rows that a device multiplies at a time; the last ones are padded
+_PORTION_ENTRIES = 1 << 24  # of the rows that a device multiplies at a time, padded at the end
 
 
 def rounding_margin(xp: Any, dtype: Any) -> float:
-    """Return 1 minus the rounding errors between a norm and the terms that are added."""
+    """Return 1 minus the relative rounding error between a norm and the terms that are added."""
     return 1.0 - 8.0 * float(xp.finfo(dtype).eps)
 
 
 def within_bound(xp: Any, dtype: Any, clipping: Clipping, weights: Any, norms: Any) -> Any:
-    """Return the weights, reduced where rounding to ``dtype`` could exceed the clip norm."""
+    """Return the weights, reduced where rounding to ``dtype`` could push a norm over the bound."""
     limit = rounding_margin(xp, dtype) * clipping.clip_norm
     over = weights * norms > limit
     return xp.where(over, limit / xp.where(over, norms, xp.ones_like(norms)), weights)
@@ -198,7 +198,7 @@ def _weights(clipping: Clipping, norms: Any, losses: Any) -> Any:
 
 
 def within(slopes: Any, low: float, high: float) -> Any:
-    """Return derivatives clipped to the bounds used for calibration; NaN passes."""
+    """Return derivatives clipped to the bounds used for calibration; NaN is kept."""
     xp = array_namespace(slopes)
     if high < math.inf:
         slopes = xp.where(slopes > high, xp.full_like(slopes, high), slopes)
@@ -208,7 +208,7 @@ def within(slopes: Any, low: float, high: float) -> Any:
 
 
 def formula_values(formula: Callable[[Any, Any], Any], z: Any, y: Any) -> Any:
-    """Return a formula's values, NaN where it raises: an error of one record would reveal it."""
+    """Return a formula's values, NaN where it raises: an error at one record would reveal it."""
     xp = array_namespace(z)
     try:
         return xp.astype(formula(z, y), z.dtype, copy=False)
@@ -331,13 +331,13 @@ class ArraySums:
     def _predict(self, xp: Any, W: Any, X: Any, scale: Any, jumps: bool) -> tuple[Any, Any, Any]:
         """Return rows, their remaining multipliers, and predictions (m, R) in float64.
 
-        A matrix product may round a row by its place in the block, which changes if a record is
-        added. If the derivative is discontinuous, or weights are very large, that turns a rounding
-        error into a whole gradient. :func:`row_product` prevents this. On a device, which is not
-        checked, the products of a discontinuous derivative are summed row by row.
+        A matrix product may round a row differently at each position in the block, and positions
+        change if a record is added. If the derivative is discontinuous, or weights are very large,
+        that turns a rounding error into a whole gradient. :func:`row_product` prevents this. On a
+        device, which is not checked, products for a discontinuous derivative are summed by row.
         """
         if self._on_host:
-            X = X.astype(W.dtype)  # a copy: X may be written to after a row was measured
+            X = X.astype(W.dtype)  # a copy: the owner may write to X after a row is measured
             if scale is not None:
                 X = sp.diags_array(scale[:, 0]) @ X if self._sparse else X * scale
                 scale = None

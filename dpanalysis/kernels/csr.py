@@ -24,7 +24,7 @@ _ONE, _TWO, _THREE, _FOUR = np.uint64(1), np.uint64(2), np.uint64(3), np.uint64(
 
 @njit(forceinline=True, **INNER)
 def _product(entries: Any, indices: Any, first: Any, last: Any, w: Any) -> float:
-    """Return the product of a row and ``w``: four sums, each of which waits for itself alone."""
+    """Return the product of a row and ``w``, by four independent sums."""
     s0 = s1 = s2 = s3 = 0.0
     e = first
     while e + _THREE < last:
@@ -43,7 +43,7 @@ def _product(entries: Any, indices: Any, first: Any, last: Any, w: Any) -> float
 def csr_range(
     data: Any, lo: int, hi: int, w: Any, wanted: Any, gradient: Any, careful: bool
 ) -> Any:
-    """Add gradients as :func:`~dpanalysis.kernels.dense.dense_range` does."""
+    """Add gradients like :func:`~dpanalysis.kernels.dense.dense_range`."""
     matrix, samples, rows, indexed = borrowed(data)
     _, _, norms, _, limits = samples
     terms, numbers, want_value, want_gradient = wanted
@@ -137,7 +137,7 @@ def csr_replicates_range(
     clipped: Any,
     careful: bool,
 ) -> int:
-    """Add the sums of positions ``lo..hi`` for each row of ``W``; return the rows that grew."""
+    """Add the sums of positions ``lo..hi`` for each row of ``W``; return how many rows grew."""
     matrix, samples, rows, indexed = borrowed(data)
     _, _, norms, _, limits = samples
     terms, numbers, want_value, want_gradient = wanted

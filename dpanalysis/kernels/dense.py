@@ -4,15 +4,15 @@ One pass over ``X`` gives the sum of the losses, the sum of the (clipped) gradie
 the number of clipped samples, by tiles of rows that stay in cache: predictions, then the losses
 of the tile in vector registers, then the gradient (:mod:`dpanalysis.kernels.vectors`).
 
-A row's prediction and coefficient depend on that row alone, to the last bit: not on its place,
-on the other rows or on the number of threads. A row that has grown since it was bounded adds
-nothing: :mod:`dpanalysis.kernels.norms`. The terms are added up by blocks of rows; see
+A row's prediction and coefficient depend on that row alone, to the last bit: not on its position,
+the other rows or the number of threads. A row that has grown since it was bounded adds zero; see
+:mod:`dpanalysis.kernels.norms`. The terms are added up by blocks of rows; see
 :mod:`dpanalysis.kernels.rounding`.
 
 ``data`` is ``(X, samples, rows, indexed)``: ``rows`` selects rows in place, without a copy, when
 ``indexed``; ``samples`` is ``(y, scale, norms, weights, limits)``, whose ``scale``, ``norms`` and
 ``weights`` have one entry per row of ``X`` or are empty (then 1). ``wanted`` has the address and
-the numbers of the formulas, and whether values and gradients are wanted.
+the numbers of the formulas, and flags for values and gradients.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ from .tile import (
 )
 from .vectors import LANES, add_rows, predict
 
-# The same on every machine, not measured there: the blocks of a sum follow from the tiles, and its
-# last bits from the blocks. Entries of X in a tile of narrow rows: a first-level cache, half of it
-# where the next tile is prefetched. Tiles of fewer than 64 rows take longer, in whatever cache.
+# Fixed, not tuned to the machine: tiles determine the blocks of a sum, and blocks its last bits.
+# Entries of X in a tile of narrow rows: a first-level cache, or half of it if the next tile is
+# prefetched. Tiles of fewer than 64 rows are slower, whatever the cache.
 _TILE_ENTRIES, _FAR_TILE_ENTRIES, _FEWEST_ROWS = 4096, 2048, 64
 _NEAR_BYTES = 1 << 23  # smaller data stay in a cache that is fast enough without prefetching
 _PAGE_BYTES = 4096  # longer rows are prefetched by the processor
@@ -49,7 +49,7 @@ _PAGE_BYTES = 4096  # longer rows are prefetched by the processor
 
 @njit(**INNER)
 def _copy(X: Any, i: int, row: Any) -> None:
-    """Copy a row of the matrix: another thread may write to it while it is measured."""
+    """Copy a row of the matrix, since another thread may write to it while it is measured."""
     for j in range(row.shape[0]):
         row[j] = X[i, j]
 
@@ -59,7 +59,7 @@ def dense_range(
     data: Any, lo: int, hi: int, w: Any, wanted: Any, gradient: Any, careful: bool
 ) -> Any:
     """Add the gradients of positions ``lo..hi`` to ``gradient``; return value, clipped, grown."""
-    # That is how many rows are outside their limits; if ``careful`` they are left out, and it is 0.
+    # ``grown`` counts the rows outside their limits; if ``careful``, it is 0 and they are left out.
     X, samples, rows, indexed = borrowed(data)
     _, _, norms, _, limits = samples
     terms, numbers, want_value, want_gradient = wanted
@@ -79,7 +79,7 @@ def dense_range(
     grown = 0
     # The weights and the sum of a block of rows, in whole vectors.
     v, block = np.zeros(d + -d % LANES), np.zeros(d + -d % LANES)
-    for j in range(d):  # not a slice: its message of unequal shapes takes long to compile
+    for j in range(d):  # not a slice, whose error for unequal shapes takes long to compile
         v[j] = w[j]
     block_value = value = 0.0
     room = BLOCK_ROWS
@@ -87,7 +87,7 @@ def dense_range(
     for start in range(lo, hi, size):
         m = min(size, hi - start)
         fill_tile(samples, rows, indexed, start, m, tile)
-        # Multiples of four, so that a row has the same bits at every place.
+        # Padded to a multiple of four, so that a row gives the same bits at every position.
         quads = m + -m % 4
         for k in range(m, quads):
             index[k] = index[m - 1]
@@ -143,8 +143,8 @@ def dense_tasks(
     finish(queue, tasks.shape[0], wake_flags, helper)
 
 
-# For all replicates at once. The matrix is too thin for a matrix product to be fast. Instead a tile
-# of rows is transposed once, all replicates use it while it is in cache, and every inner loop runs
+# One pass for all replicates. The matrix is too thin for a fast matrix product. Instead a tile of
+# rows is transposed once, all replicates use it while it is in cache, and every inner loop runs
 # along the rows of the tile, in vector registers, for a block of four features by four replicates.
 #
 # A transposed tile is flat, feature j at j * T .. (j + 1) * T, and indexed by unsigned integers:

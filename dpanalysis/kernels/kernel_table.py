@@ -1,6 +1,6 @@
-"""Table from the EXACT class of a loss and a rule to compiled formulas and kernels.
+"""Table that maps the EXACT classes of a loss and a rule to compiled formulas and kernels.
 
-Other classes run as arrays. A subclass of a built-in class is not in the table, for its formulas
+Other classes run as arrays. A subclass of a built-in class is not in the table, since its formulas
 may differ; :class:`CompiledLoss` and :class:`CompiledRule` wrap users' compiled formulas.
 """
 
@@ -33,7 +33,7 @@ from .array_api import clip_to_bound
 
 
 class CompiledLoss(Loss):
-    """What :func:`dpanalysis.losses.compiled` returns: the same loss, compiled."""
+    """A loss with compiled formulas, as returned by :func:`dpanalysis.losses.compiled`."""
 
     __slots__ = ("_loss",)
 
@@ -42,7 +42,7 @@ class CompiledLoss(Loss):
 
     @property
     def loss(self) -> Loss:
-        """The loss as it was written."""
+        """The original loss."""
         return self._loss
 
     classification: Any = property(attrgetter("_loss.classification"))
@@ -71,14 +71,14 @@ class CompiledLoss(Loss):
 
 
 class CompiledRule(Clipping):
-    """What :func:`dpanalysis.clipping.compiled` returns: the same rule, compiled."""
+    """A rule with a compiled formula, as returned by :func:`dpanalysis.clipping.compiled`."""
 
     def __init__(self, rule: Clipping) -> None:
         self._rule = rule
 
     @property
     def rule(self) -> Clipping:
-        """The rule as it was written."""
+        """The original rule."""
         return self._rule
 
     clip_norm: Any = property(attrgetter("_rule.clip_norm"))
@@ -132,22 +132,22 @@ class KernelPlan(NamedTuple):
 
 
 def is_compiled_loss(loss: Any) -> bool:
-    """Whether compiled kernels run the formulas of exactly this class."""
+    """Return whether compiled kernels run the formulas of exactly this class."""
     return type(loss) in _LOSSES or type(loss) is CompiledLoss
 
 
 def is_compiled_rule(rule: Any) -> bool:
-    """Whether compiled kernels run the formula of exactly this class; true without a rule."""
+    """Return whether compiled kernels run the formula of exactly this class; True for None."""
     return rule is None or type(rule) in _RULES or type(rule) is CompiledRule
 
 
 def is_compiled(loss: Any, rule: Any) -> bool:
-    """Whether compiled kernels run both."""
+    """Return whether compiled kernels run both the loss and the rule."""
     return is_compiled_loss(loss) and is_compiled_rule(rule)
 
 
 def is_fixed(loss: Any, rule: Any) -> bool:
-    """Whether both are built-in and thus frozen: their numbers cannot change."""
+    """Return whether both are built-in, hence frozen: their numbers cannot change."""
     return type(loss) in _LOSSES and (rule is None or type(rule) in _RULES)
 
 
@@ -158,7 +158,7 @@ def plan(loss: Any, rule: Any, sparse: bool) -> KernelPlan:
         from .user import loss_formulas
 
         own_loss = loss_formulas(loss.loss)
-        # The place of the formulas with a parameter.
+        # It takes the place of the built-in formulas with a parameter.
         first: tuple[Any, ...] = (HUBERIZED_HINGE, *own_loss.numbers(loss.loss))
     else:
         code, name = _LOSSES[type(loss)]
@@ -205,9 +205,9 @@ _NOT_COMPILED = "{!r} is not compiled and its sums run as arrays, which is slowe
 
 
 def compile_loss(loss: Loss) -> Loss:
-    """Return the same loss, with sums over samples as fast as those of a built-in one.
+    """Return the same loss, with sums over samples as fast as those of a built-in loss.
 
-    Numba compiles the class's ``value`` and ``derivative`` as functions of two numbers, once in a
+    Numba compiles the class's ``value`` and ``derivative`` as functions of two numbers, once per
     process (some seconds, at the first sum of each kind). In them
 
     - NumPy, or the module that ``array_api_compat.array_namespace(z)`` returns, has functions of
@@ -218,8 +218,8 @@ def compile_loss(loss: Loss) -> Loss:
     - helpers must be functions of the module, not methods;
     - no exceptions may be raised, since an error at one record would reveal it.
 
-    A built-in loss is returned unchanged, and so is one that Numba cannot compile, with a
-    UserWarning that says why. A compiled one can be pickled, and is compiled again where it is
+    A built-in loss is returned unchanged, as is one that Numba cannot compile, with a UserWarning
+    that states the reason. A compiled loss can be pickled, and is compiled again where it is
     loaded.
 
     Raises
@@ -266,11 +266,11 @@ def compile_loss(loss: Loss) -> Loss:
 
 
 def compile_rule(rule: Clipping) -> Clipping:
-    """Return the same rule, with sums over samples as fast as those of a built-in one.
+    """Return the same rule, with sums over samples as fast as those of a built-in rule.
 
     Numba compiles the function of a :class:`Custom` rule, or the method ``wanted`` of a user's
-    class, as a function of two numbers, on the conditions of :func:`dpanalysis.losses.compiled`,
-    with the same errors and warnings. The weight is then limited to ``clip_norm / norm`` and to
+    class, as a function of two numbers, under the conditions of :func:`dpanalysis.losses.compiled`
+    and with the same errors and warnings. The weight is then limited to ``clip_norm / norm`` and to
     ``largest_weight``.
 
     Examples

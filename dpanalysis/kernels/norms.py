@@ -1,15 +1,15 @@
 """Norms of rows, and the check that the rows of a sum are still within their bounds.
 
-Multipliers and norms were computed when the data were checked, and the owner of the data may write
-to them since: between two sums of one run, or while a sum is computed. So a kernel adds up the
-sizes or the squares of a row's entries in the loop that adds the row, or next to it. If a row has
+Multipliers and norms are computed when the data are checked, but the owner of the data may write
+to them later: between two sums of one run, or during a sum. So a kernel adds up the absolute
+values or the squares of a row's entries in the loop that adds the row, or next to it. If a row has
 grown, its task is repeated row by row: each row is copied and measured, and the copy is added only
-if it is inside its limits. A row that has grown then adds exactly zero, and all others what they
-would without it, except for the order of additions. If none has grown, sums are the same to the
-last bit as without the check.
+if it is inside its limits. A row that has grown then adds exactly zero, and all others the same as
+without it, except for the order of additions. If none has grown, sums are the same to the last bit
+as without the check.
 
-The ``limits`` of a row are bounds on its L1 and on its L2 norm after its multiplier, infinite if
-there are none, and a multiple of its stored norm (if ``known``).
+The ``limits`` of a row are bounds on its L1 and L2 norms after its multiplier, infinite if there
+are none, and a multiple of its stored norm (if ``known``).
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from .._parallel import run_tasks
 from .tile import NORM, SCALE
 
 _TASK_ROWS = 1 << 14
-# Sums of squares between the first two are accurate: no square that matters was subnormal or
-# infinite; nor was it after two multipliers that leave it above the third.
+# Sums of squares between the first two are accurate: no relevant square was subnormal or infinite,
+# nor did two multipliers make one subnormal if the result is above the third.
 _SMALL, _LARGE, _SMALL_SCALED = 1e-280, 1e300, 1e-290
-# A row whose squares are below the first is shorter than this; with a usual factor it is nothing.
+# With squares below _SMALL a row is shorter than the first, and negligible times the second.
 _NO_TINY_LIMIT, _USUAL = 1e-130, 1e60
 
 
@@ -38,7 +38,7 @@ def careful_norm(x: Any) -> float:
     largest = 0.0
     for j in range(x.shape[0]):
         size = abs(np.float64(x[j]))
-        largest = largest if size < largest else size  # NaN passes
+        largest = largest if size < largest else size  # NaN is kept
     unit = largest if largest > 0.0 else 1.0
     total = 0.0
     for j in range(x.shape[0]):
@@ -77,7 +77,7 @@ def _norms_tasks(X: Any, order: int, out: Any, queue: Any, wake_flags: Any, help
 
 
 def norms(X: np.ndarray, order: int) -> np.ndarray:
-    """Return the norms of the rows, by all threads."""
+    """Return the norms of the rows, computed by all threads."""
     X = X.view()
     X.flags.writeable = False  # kernels are compiled for one type only
     out = np.empty(X.shape[0])
@@ -87,7 +87,7 @@ def norms(X: np.ndarray, order: int) -> np.ndarray:
 
 @njit(forceinline=True, **INNER)
 def _is_short(square: float, scale: float, limit: float) -> bool:
-    """Whether the L2 norm of a row with this sum of squares is certainly within the limit."""
+    """Return whether a row with this sum of squares has an L2 norm certainly within the limit."""
     scaled = square * scale * scale
     normal = (square > _SMALL) & (square < _LARGE) & (scaled > _SMALL_SCALED)
     return normal & (scaled <= limit * limit)
@@ -98,7 +98,7 @@ def count_grown(
     sizes: Any, squares: Any, c: Any, table: Any, limits: Any, known: bool, count: int
 ) -> int:
     """Return how many limits are not certainly satisfied by a tile's rows; NaN satisfies none."""
-    # By sums of the very numbers that were added, times ``c``: the row may be another one by now.
+    # From the very numbers that were added, times ``c``: the row may have changed since.
     large = long = 0
     if limits[0] < math.inf:
         for k in range(uint64(count)):
@@ -111,14 +111,14 @@ def count_grown(
         for k in range(uint64(count)):
             long += 0 if _is_short(squares[k], table[SCALE, k], limits[1]) else 1
     if long and (known or limits[1] >= _NO_TINY_LIMIT):
-        for k in range(count):  # rows of zeros, or of hardly more, added less than 1e-79
+        for k in range(count):  # rows of zeros, or of tiny numbers, added less than 1e-79
             long -= 1 if (squares[k] <= _SMALL) & (abs(c[k]) < _USUAL) else 0
     return large + long
 
 
 @njit(**INNER)
 def is_inside(x: Any, k: int, table: Any, limits: Any, known: bool) -> bool:
-    """Whether row ``k`` of a tile, with the entries ``x``, is within its limits."""
+    """Return whether row ``k`` of a tile, with the entries ``x``, is within its limits."""
     scale, total = table[SCALE, k], 0.0
     limit = limits[2] * table[NORM, k] if known else limits[1]
     for j in range(x.shape[0]):
@@ -131,7 +131,7 @@ def is_inside(x: Any, k: int, table: Any, limits: Any, known: bool) -> bool:
 def empty_rows_outside(
     x: Any, width: int, d: int, table: Any, limits: Any, known: bool, count: int, sums: Any
 ) -> None:
-    """Write zeros into the rows of a tile that are outside their limits.
+    """Set the rows of a tile that are outside their limits to zero.
 
     Entry j of row k is ``x[j * width + k]``, a scaled copy. ``sums``, (2, width), is overwritten.
     """

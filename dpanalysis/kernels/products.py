@@ -2,30 +2,30 @@ r"""Products of rows with a matrix in which each row's bits do not depend on the
 
 In a proof of sensitivity the term of a record is a function of that record and the weights. A BLAS
 library does not guarantee this: it chooses its kernel by the shape, so that one more record can
-change the rounding of all other products. If a hidden unit is 0 to the last bit, that switches its
-derivative, and if weights are large, the rounding error of a logit is as large as one: the sums of
-two neighbours then differ by several records' terms, not by one.
+change the rounding of all other products. If a hidden unit is 0 to the last bit, that flips its
+derivative, and if weights are large, the rounding error of a logit can be of order 1: the sums of
+two neighbouring data sets then differ by several records' terms, not by one.
 
 *Method.* Rows are multiplied in portions whose length is a multiple of :data:`WHOLE`, padded with
 zeros. A length is used only after a check has found, for a matrix of exactly this shape, that a row
-has the same bits at every place of the portion as in one of :data:`REFERENCE` rows. If a length
-fails, a longer one is tried, at last the reference. If that fails too, every row is multiplied and
-summed separately, as NumPy does along the last axis, which is slow.
+has the same bits at every position of the portion as in a portion of :data:`REFERENCE` rows. If a
+length fails, longer ones are tried, finally the reference. If that fails too, every row is
+multiplied and summed separately, as NumPy does along the last axis, which is slow.
 
 *Why that is enough.* A product of dense matrices chooses its algorithm by shapes, strides and
-threads, not by the numbers (this is assumed, see below). So for each length, place and column
-there is one tree of roundings, and two places with the same tree agree on all numbers. The check
-compares them on random numbers, which reveal different trees: each place with its neighbour, and so
-with every other, and with the reference, in 128 numbers or more. A pair of trees that differ in
-only one of ten numbers escapes once in 700,000 times, and would have to at every place where they
-meet.
+threads, not by the numbers (an assumption, see below). So for each length, position and column
+there is one tree of roundings, and two positions with the same tree agree on all numbers. The check
+compares them on random numbers, which reveal different trees: each position with its neighbour, and
+so with every other, and with the reference, in 128 numbers or more. A pair of trees that differ in
+only one of ten numbers goes undetected once in 700,000 times, and would have to do so at every
+position where they meet.
 
 *Assumptions.* The algorithm depends neither on the numbers nor on the array's address in memory. It
-may depend on the library's number of threads, so that a length is checked again under another one;
-nobody changes that number while a product is computed. Tensors of PyTorch on the host are
-multiplied by NumPy, which is checked. On a device there is no check, since the host would wait: a
-portion's length depends on the row's alone, and equality of places is assumed. Products of sparse
-rows are summed row by row (SciPy) and need no check.
+may depend on the library's number of threads, so a length is checked again for another number;
+nobody changes that number while a product is computed. PyTorch tensors on the host are multiplied
+by NumPy, which is checked. On a device there is no check, since the host would wait: a portion's
+length depends on the row's alone, and equality of positions is assumed. Products of sparse rows are
+summed row by row (SciPy) and need no check.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def _length(
 def _agrees(
     kind: str, shape: tuple[int, ...], by_columns: bool, length: int, threads: tuple[int, ...]
 ) -> bool:
-    """Whether every row of a portion of ``length`` rows has the bits of the reference."""
+    """Return whether every row of a portion of ``length`` rows has the bits of the reference."""
     *replicates, inner, outer = shape
     random = np.random.default_rng(length)
     pattern = (random.random(_PATTERN) - 0.5).astype(kind)
@@ -115,7 +115,7 @@ def _agrees(
             matrix = numbers(*replicates, inner, outer)
         rows = numbers(*replicates, REFERENCE, inner)
         expected = _multiply(rows, matrix)
-        order = np.arange(1, length + 1) % REFERENCE  # every row at its neighbour's place
+        order = np.arange(1, length + 1) % REFERENCE  # every row at its neighbour's position
         found = _multiply(rows[..., order, :], matrix)
         if not np.array_equal(found, expected[..., order, :]):
             return False

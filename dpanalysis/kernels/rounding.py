@@ -1,9 +1,9 @@
 """Bounds on the rounding error of sums over records.
 
-A proof of privacy bounds the sensitivity of a sum of real numbers. Computed sums of two
-neighbouring data sets also differ by rounding errors. All implementations add in the same way, and
-this bound holds for all of them: rows are added by blocks of at most :data:`BLOCK_ROWS`, in double
-precision, a block's sum is added to its task's sum, and the sums of the tasks to the total.
+A privacy proof bounds the sensitivity of a sum of real numbers. Computed sums of two neighbouring
+data sets also differ by rounding errors. All implementations add in the same way, and this bound
+holds for all of them: rows are added by blocks of at most :data:`BLOCK_ROWS`, in double precision,
+a block's sum is added to its task's sum, and the sums of the tasks to the total.
 """
 
 from __future__ import annotations
@@ -36,32 +36,32 @@ def sum_rounding(n: int, d: int, parts: int = 1, unit: float = DOUBLE) -> float:
     **One term.** The term of a record is its exact row times the coefficient that was computed
     for it, and it depends on that record alone. Its exact norm may exceed B, because the
     coefficient was chosen by a computed norm. That norm takes d squares, d - 1 additions and
-    at most 6 operations more; the multiplier of the row, the weight of the rule and the
+    at most 6 more operations; the multiplier of the row, the weight of the rule and the
     derivative take at most 10 more. So the term's norm is at most
     :math:`(1 + \gamma_{d+16}) B`, where this gamma is that of ``unit``. The row is the one that is
-    added: its norm is compared with the kept one, or with its bound, again where it is added
-    (:mod:`dpanalysis.kernels.norms`), and the slack of that comparison is for the problem to add.
+    added: where it is added, its norm is compared again with the stored one, or with its bound
+    (:mod:`dpanalysis.kernels.norms`); the problem must add the slack of that comparison.
 
-    **The sum.** A term is multiplied out (one rounding an entry; three of a Hessian, whose row and
-    column are scaled before, by a square root that is computed for the record) and then passes
+    **The sum.** A term is multiplied out (one rounding per entry; three for a Hessian, whose row
+    and column are scaled before, by a square root that is computed for the record) and then passes
     through additions: at most one for each of the other terms of its block, which has at most
-    :math:`m = \max(4096, d)` rows (a block of a sparse matrix has d rows where that is more);
+    :math:`m = \max(4096, d)` rows (a block of a sparse matrix has d rows if that is more);
     one for each block of its task; one for each task, at most 64; one for each part. A block
-    is closed only where the next rows do not fit, so it has at least 2048 rows unless it is
-    the last, and there are at most n/2048 + 1. That is so in whatever order the terms of a
+    is closed only if the next rows do not fit, so it has at least 2048 rows unless it is
+    the last, and there are at most n/2048 + 1. This holds in whatever order the terms of a
     block are added. With k the total, the computed sum is
     :math:`\sum_i t_{ij}(1 + \theta_{ij})` in entry j with :math:`|\theta_{ij}| \le \gamma_k`.
     So its error is at most :math:`\gamma_k \sum_i |t_{ij}|` in each entry, and in any norm that
-    grows with the entries' sizes, such as L1 and L2, at most
+    is monotone in the entries' absolute values, such as L1 and L2, at most
     :math:`\gamma_k \sum_i \|t_i\| \le n \gamma_k (1 + \gamma_{d+16}) B`.
 
-    **Both.** Returned is :math:`n\gamma_k(1 + \gamma_{d+16}) + \gamma_{d+16}`. Where a record
-    is replaced, the exact sums of the two data sets differ by at most
-    :math:`2(1 + \gamma_{d+16}) B` and each computed one is off by the first summand; that is
-    at most twice what is returned more than 2B. Where one is added or removed there is room
-    to spare.
+    **Both.** The returned bound is :math:`n\gamma_k(1 + \gamma_{d+16}) + \gamma_{d+16}`. If a
+    record is replaced, the exact sums of the two data sets differ by at most
+    :math:`2(1 + \gamma_{d+16}) B`, and each computed sum is off by the first summand. So the
+    computed sums differ by at most 2B plus twice the returned bound (in units of B). If a record is
+    added or removed, there is room to spare.
 
-    B must be a normal number, far above the smallest (1e-250 and more): sizes below 1e-300
+    B must be a normal number, far above the smallest (1e-250 or more): sizes below 1e-300
     are rounded by more than u. A coefficient below :data:`TINY` counts as zero.
     """
     n = check_int("n", n, low=0)

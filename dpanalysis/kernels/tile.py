@@ -11,12 +11,12 @@ SCALE, NORM, WEIGHT (multiplicity), ONE and LOSS. It is a single table because e
 argument costs two atomic operations.
 
 The branches on the loss and the rule are outside the loops, where they do not prevent
-vectorization. Unsigned indices need no check for being negative. The functions that
+vectorization. Unsigned indices need no check for negative values. The functions that
 :func:`tile_terms` calls are inlined, so that its loops are compiled as a whole.
 
 A sample whose prediction, loss, derivative, norm or weight is not a finite number adds exactly
-zero to the sums computed from it: NaN would pass from one record to the sum and reveal that the
-record is there. The term of a sample does not depend on which other results are requested.
+zero to the sums computed from it: NaN would propagate from one record to the sum and reveal the
+record's presence. The term of a sample does not depend on which other results are requested.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def _terms_at(
 terms_at: Any = _terms_at
 
 
-LINE_BYTES = 64  # of a cache line
+LINE_BYTES = 64  # size of a cache line
 
 
 @intrinsic
@@ -258,7 +258,7 @@ def _loss_derivatives(
 @njit(forceinline=True, **INNER)
 def _clip(code: int, parameters: Any, table: Any, c: Any, i: int) -> bool:
     """Weight the derivative of sample ``i``; return whether it was scaled down."""
-    # A sample that is not finite anywhere counts as zero: inf * 0 would reveal it.
+    # A sample with any nonfinite number counts as zero: inf * 0 would reveal it.
     derivative, multiplicity, loss = c[i], table[WEIGHT, i], table[LOSS, i]
     size = table[NORM, i] * abs(derivative)
     factor = clip_weight(code, parameters, size, loss)

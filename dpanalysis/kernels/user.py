@@ -1,11 +1,11 @@
-"""Compilation of the formulas of users' losses and rules, for the built-in kernels to call.
+"""Compilation of the formulas of user-defined losses and rules, for use by the built-in kernels.
 
 A formula is a method of a class, written for arrays. It is compiled as a function of numbers:
 ``self`` becomes a tuple of the object's numbers, and ``np`` (or the namespace that
 ``array_namespace`` returns) becomes :data:`SCALARS`: NumPy with replacements for the functions that
-make arrays or prevent vectorization. The kernels call a copy of the built-in
+create arrays or prevent vectorization. The kernels call a copy of the built-in
 :func:`~dpanalysis.kernels.tile.tile_terms` in which it replaces the built-in formula. Its
-parameters are arguments, so each class is compiled once in a process, whatever the parameters and
+parameters are arguments, so each class is compiled once per process, whatever the parameters and
 the data.
 """
 
@@ -45,7 +45,7 @@ from .scalar import (
 )
 from .tile import TERMS, split_rule, tile_terms
 
-# The built-in formulas with parameters, whose places users' formulas take.
+# The built-in formulas with parameters, which users' formulas replace.
 _VALUES, _DERIVATIVES = (huberized_value, huber_value), (huberized_derivative, huber_derivative)
 
 _OPTIONS = {**EXACT, "cache": False}  # Numba's cache identifies functions by file and line
@@ -55,7 +55,7 @@ def _compiled(function: Callable[..., Any]) -> Any:
     return njit(**_OPTIONS)(function)
 
 
-# NaN passes both.
+# Both propagate NaN.
 _maximum = _compiled(lambda a, b: a if (a > b) | (a != a) else b)
 _minimum = _compiled(lambda a, b: a if (a < b) | (a != a) else b)
 
@@ -81,7 +81,7 @@ vars(SCALARS).update(
 
 
 def namespace(*arrays: Any) -> Any:
-    """Replace ``array_namespace``: :data:`SCALARS` for numbers."""
+    """Stand in for ``array_namespace``: return :data:`SCALARS`."""
     return SCALARS
 
 
@@ -197,7 +197,7 @@ def rule_formulas(rule: Any) -> RuleFormulas:
 
 @dataclass(frozen=True)
 class Formulas:
-    """The loss and the rule that ``tile_terms`` is compiled for, None for a built-in formula."""
+    """Loss and rule for which ``tile_terms`` is compiled; None for a built-in formula."""
 
     loss_code: int
     clip_code: int
@@ -216,7 +216,7 @@ class Formulas:
 
 
 def terms_of(formulas: Formulas) -> int:
-    """Return the address of ``tile_terms`` for these formulas, valid for the process's lifetime."""
+    """Return the address of ``tile_terms`` for these formulas, valid while the process lives."""
     with _lock:
         address: int = _terms_of(formulas).address
         return address
@@ -229,7 +229,7 @@ def _terms_of(formulas: Formulas) -> Any:
 
 @cache
 def _rebuilt(kernel: Any, formulas: Formulas) -> Any:
-    """Return a compiled function with other formulas; the function itself if it uses none."""
+    """Return a compiled function with its formulas replaced, or itself if it uses none."""
     loss, rule = formulas.loss, formulas.rule
     if loss is not None and kernel in _VALUES:
         return loss.value

@@ -1,14 +1,14 @@
 """Products of a tile's rows with weights and coefficients, in vector registers.
 
-The compiler does not vectorize loops over few features well: their ends run one by one, and the
+The compiler does not vectorize loops over few features well: remainders run entry by entry, and the
 weights and sums are loaded again for every four rows. So these loops are written in LLVM's vector
 types, which it translates for any processor: :data:`LANES` features at a time, the last ones under
 a mask, four rows at a time. Weights and sums of rows of up to 32 features stay in registers
 for the whole tile.
 
 A row's product is added up in an order that depends on the number of features alone: no operation
-may be reordered, and the four rows of a step go through the same operations. Entries after the last
-feature are not loaded, so that no number of another row enters.
+may be reordered, and the four rows of a step undergo the same operations. Entries after the last
+feature are not loaded, so that no number of another row is used.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ _ZERO = ir.Constant(_VECTOR, [0.0] * LANES)
 
 
 def _shuffle(b: Any, x: Any, y: Any, places: Sequence[int]) -> Any:
-    """Return the entries at these places of two vectors, one after the other."""
+    """Return the entries at these indices of the concatenation of two vectors."""
     return b.shuffle_vector(x, y, ir.Constant(ir.VectorType(_SHORT, len(places)), list(places)))
 
 
 def _spread(b: Any, number: Any) -> Any:
-    """Return a vector with a number in every place."""
+    """Return a vector with a number in every entry."""
     kind = ir.VectorType(number.type, LANES)
     first = b.insert_element(ir.Constant(kind, ir.Undefined), number, _SHORT(0))
     return _shuffle(b, first, first, [0] * LANES)
@@ -104,7 +104,7 @@ class _Rows:
         return x if self.item == _DOUBLE else b.fpext(x, _VECTOR)
 
     def widths(self) -> Iterator[int]:
-        """Build a branch for each number of vectors that stay in registers, and 0 for others."""
+        """Build a branch per number of vectors that fit in registers, and one (0) for more."""
         for count in range(1, _IN_REGISTERS + 1):
             with self.b.if_then(self.b.icmp_signed("==", self.vectors, _WHOLE(count))):
                 yield count
@@ -124,7 +124,7 @@ class _Rows:
 
 
 class _Kept:
-    """Vectors of an array by their first place: in registers if there are ``count``."""
+    """Vectors of an array, by the index of their first entry; in registers if ``count`` > 0."""
 
     def __init__(self, b: Any, data: Any, count: int) -> None:
         self.b, self.data, self.count = b, data, count
@@ -144,7 +144,7 @@ class _Kept:
             _store(self.b, vector, self.data, j)
 
     def write(self) -> None:
-        """Write what is in registers into the array."""
+        """Write the registers back to the array."""
         for v, variable in enumerate(self.variables):
             _store(self.b, self.b.load(variable), self.data, _WHOLE(LANES * v))
 
@@ -234,7 +234,7 @@ def _add_rows(
             if measured:
                 _store(b, _sums_of_four(b, [b.load(length) for length in lengths]), sizes, k)
 
-        # The loops once for either, as a branch in them takes longer.
+        # Separate loops for both cases, since a branch inside them would be slower.
         for measured in (False, True):
             with b.if_then(sized if measured else b.not_(sized)):
                 for count in rows.widths():

@@ -7,6 +7,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
+from decimal import ROUND_CEILING, Context, Decimal
 from typing import Any
 
 from ..privacy.accounting.curves import PrivacyCurve
@@ -17,7 +18,7 @@ _RELATIONS = {
     "add_or_remove_one": "one record added or removed, under the same public nominal size",
 }
 
-#: What is not covered where noise was drawn from a seed or a generator.
+#: Line of the card where the noise was drawn from a seed or a generator.
 RESEARCH_ONLY = (
     "RESEARCH ONLY: random_state was given, and who knows it, or another fit with it, can undo the "
     "noise; leave it None for a release"
@@ -29,6 +30,13 @@ _CHOICE_REPEATS = (
 )
 
 
+def at_least(value: float, digits: int) -> str:
+    """Return a number to some digits, rounded up, but for what floating point has added."""
+    near = Decimal(f"{value:.12g}")
+    above = Context(prec=digits, rounding=ROUND_CEILING).create_decimal(near)
+    return f"{float(above):.{digits}g}"
+
+
 @dataclass(frozen=True)
 class PrivacyCard:
     """The guarantee of a fitted model.
@@ -36,19 +44,19 @@ class PrivacyCard:
     Attributes
     ----------
     epsilon, delta : float
-        Of the releases in the ledger: the fit, and bounds that were paid for and could be traced.
+        Cost of the releases in the ledger: the fit, and the learned bounds that could be traced.
         Not the total where ``not_counted`` lists anything.
     relation : str
-        Which data sets are neighbours.
+        The neighbouring relation.
     ledger : tuple of str
-        Releases, each in a line of plain words.
+        The releases, each described in one line.
     model : str
         The estimator with its settings.
     facts : mapping of str to str
-        Decisions from public facts or from what the ledger has paid for, and their reasons.
+        Decisions made from public facts or from charged releases, with their reasons.
     covered, not_covered : tuple of str
     not_counted : tuple of str
-        What may have been learned from the same records beside the ledger, and adds to epsilon.
+        Possible further uses of the same records, not in the ledger, which would add to epsilon.
 
     Examples
     --------
@@ -82,12 +90,12 @@ class PrivacyCard:
         return "\n".join(lines).rstrip()
 
     def _guarantee(self) -> str:
-        delta = f"delta = {self.delta:.3g}" + (" (pure)" if self.delta == 0.0 else "")
+        delta = f"delta = {at_least(self.delta, 3)}" + (" (pure)" if self.delta == 0.0 else "")
         alone = ", for what the ledger lists, which may not be all" if self.not_counted else ""
-        return f"epsilon = {self.epsilon:.6g}, {delta}{alone}: {_RELATIONS[self.relation]}"
+        return f"epsilon = {at_least(self.epsilon, 6)}, {delta}{alone}: {_RELATIONS[self.relation]}"
 
     def _in_words(self) -> str:
-        """Return what epsilon and delta mean for one record: the trade-off at 1 in 100."""
+        """Return an attacker's largest true positive rate at a false positive rate of 1/100."""
         found = PrivacyCurve([self.epsilon], [self.delta]).true_positive_rate(0.01)
         alone = "From what the ledger lists, an" if self.not_counted else "An"
         return (
@@ -109,10 +117,10 @@ class PrivacyCard:
         return [(title, content) for title, content in parts if content]
 
     def of_choice(self, ledger: Ledger, delta: float, repeatable: bool = False) -> PrivacyCard:
-        """Return the card of the model chosen among several private runs.
+        """Return the card of a model that was selected from several private runs.
 
-        ``ledger`` is of the whole choice, as of a :class:`~dpanalysis.tuning.Selection`; epsilon is
-        stated at ``delta``. ``repeatable``: its noise was drawn from a seed or a generator.
+        ``ledger`` covers the whole selection, as in a :class:`~dpanalysis.tuning.Selection`;
+        epsilon is stated at ``delta``. ``repeatable``: the selection used a seed or a generator.
         """
         note = "the best of a random number of runs, by a private score; the ledger is of them all"
         return replace(
@@ -130,7 +138,7 @@ class PrivacyCard:
 
     @classmethod
     def from_json(cls, text: str) -> PrivacyCard:
-        """Return the card that :meth:`to_json` wrote."""
+        """Return a card from the output of :meth:`to_json`."""
         kept: Any = {k: tuple(v) if isinstance(v, list) else v for k, v in json.loads(text).items()}
         return cls(**kept)
 

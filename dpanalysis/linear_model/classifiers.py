@@ -1,6 +1,6 @@
 """Private linear classifiers: one for any loss and method, and two with a fixed loss.
 
-What they share with regressors is in :mod:`.estimator`.
+The code shared with the regressors is in :mod:`.estimator`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 
-from .._validation import check_positive
+from .._validation import check_number, check_positive
 from ..losses import Hinge, HuberizedHinge, Logistic, Loss, check_loss
 from ..methods.base import Method
 from ..preprocessing.encoder import PublicEncoder, is_missing
@@ -26,13 +26,14 @@ from ..problems.base import Problem
 from ..regularizers import L2
 from .design import Upstream, check_numbering, design_of, in_file
 from .estimator import PrivacyWarning, PrivateLinearModel
-from .runs import Outlook, Run, outlook, rule_facts, run
+from .runs import ExpectedAccuracy, Run, expected_accuracy, rule_facts, run
 from .weights import ClassWeighted, weights_of
 
-#: Losses of this package, whose bounds are not stated by a user.
+#: Losses of this package, whose bounds are proved rather than stated by a user.
 OUR_LOSSES = (Hinge, HuberizedHinge, Logistic)
-#: Names of methods; see :class:`PrivateClassifier`.
+#: Methods selected by name; see :class:`PrivateClassifier`.
 _METHODS = ("auto", "objective_perturbation")
+_LEAST_C = 1e-300  # the penalty 1/C of a smaller one may be infinite
 
 
 class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
@@ -43,20 +44,20 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
     Parameters
     ----------
     loss : Loss, optional
-        A loss for labels -1 and +1, from :mod:`dpanalysis.losses` or of a class that extends
+        A loss for labels -1 and +1, from :mod:`dpanalysis.losses` or an instance of a subclass of
         :class:`~dpanalysis.losses.Loss`; ``Logistic()`` by default.
     method : Method, "auto" or "objective_perturbation"
-        A method from :mod:`dpanalysis.methods` or of a class that extends
-        :class:`~dpanalysis.methods.Method`: its run is charged by its own ledger.
-        ``"objective_perturbation"``, for convex smooth losses, takes the penalty of ``C``.
-        ``"auto"`` is the same, except that the logistic loss of two classes is fitted by noisy
-        gradient descent where delta > 0 and there is much noise.
+        A method from :mod:`dpanalysis.methods` or an instance of a subclass of
+        :class:`~dpanalysis.methods.Method`; the cost of the fit is that of its ledger.
+        ``"objective_perturbation"``, for convex smooth losses, uses the penalty given by ``C``.
+        ``"auto"`` is the same, except that the logistic loss with two classes is fitted by noisy
+        gradient descent where delta > 0 and the noise is large.
     epsilon, delta, fit_intercept, bounds, classes, relation, size, random_state
         As in :class:`LogisticRegression`.
     C : float, "auto" or "private"
-        As in :class:`LogisticRegression`. With a method object ``"auto"`` adds no penalty, a
+        As in :class:`LogisticRegression`. With a method object, ``"auto"`` adds no penalty, a
         number adds the L2 penalty :math:`\|w\|^2/(2Cn)` to the mean loss, and ``"private"`` is
-        refused.
+        rejected.
 
     Attributes
     ----------
@@ -65,15 +66,15 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
 
     Notes
     -----
-    The method starts at zero and runs on scaled rows, for which its step sizes and clip norms are:
-    every column has size 1 (given bounds on norms, a row has a length of at most 4), and there is a
-    constant column for the intercept.
+    The method starts at zero and runs on scaled rows; its step sizes and clip norms refer to these.
+    Every column has size 1 (given bounds on norms, a row has length at most 4), and a constant
+    column is added for the intercept.
 
-    More than two classes are one softmax regression for the logistic loss. For any other loss they
-    are one run each against the others, with an equal part of the budget.
+    With more than two classes, the logistic loss gives one softmax regression. Any other loss gives
+    one one-versus-rest run per class, each with an equal share of the budget.
 
-    The method's assumptions are checked against public facts before anything is spent, such as the
-    smooth loss that objective perturbation needs, and the relation that its sampling needs.
+    The method's assumptions are checked against public facts before any budget is spent, such as
+    the smooth loss that objective perturbation needs and the relation that its sampling needs.
 
     Examples
     --------
@@ -127,7 +128,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
     def _solve(
         self, D: Any, targets: np.ndarray, known: Any, row_bound: Any, budget: Budget, rng: Any
     ) -> list[Run]:
-        """Return the runs, whose weights, one after the other, are the rows of ``coef_``."""
+        """Return the runs; their weights, concatenated, are the rows of ``coef_``."""
         loss, method = self._loss_and_method()
         class_weights = self._weights(known)
         K = len(class_weights)
@@ -145,7 +146,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
                 for k, (each, _) in zip(ones, parts)
             )
         part = Budget(budget.limit / scores, budget.delta / scores, budget.relation)
-        # One logistic run draws from the source itself: seeded fits stay what they were.
+        # A single logistic run draws from the source itself, so that seeded fits stay reproducible.
         sources = [rng] if logistic else mechanisms.spawn(rng, scores)
         chosen = method if isinstance(method, Method) else None
         descends = method == "auto" and logistic and K == 2
@@ -157,12 +158,12 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
                 ends = each.derivative(np.zeros(2), np.array([-1.0, 1.0]))
                 slope = float(np.abs(ends).mean())
                 facts = problem.facts(budget.relation)
-                expected = outlook(facts, part, slope, C, descends)
+                expected = expected_accuracy(facts, part, slope, C, descends)
                 if expected and expected.noise > 1.0:
                     text = _little(expected, facts.n, D.shape[1], budget.limit)
                     warnings.warn(text, PrivacyWarning, stacklevel=4)
             one = run(problem, part, source, C, chosen, descends)
-            runs.append(replace(one, outlook=expected))
+            runs.append(replace(one, expected=expected))
         return runs
 
     def _weights(self, classes: np.ndarray) -> list[float]:
@@ -177,7 +178,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
         return weights
 
     def _penalty(self, n: int) -> L2 | None:
-        """Return the penalty that a number C adds to the problem of a method object."""
+        """Return the L2 penalty that a numeric C adds when ``method`` is an object, else None."""
         if self.C == "auto" or not isinstance(self._loss_and_method()[1], Method):
             return None
         return L2(1.0 / (float(self.C) * self._nominal(n)))
@@ -185,7 +186,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
     # Checks
 
     def _loss_and_method(self) -> tuple[Loss, str | Method]:
-        """Return the loss and the method of the fit, or raise naming the parameter."""
+        """Return the validated loss and method of the fit."""
         loss = Logistic() if self.loss is None else self.loss
         check_loss(loss)
         if not loss.classification:
@@ -215,10 +216,14 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
             raise ValueError(f"C must be 'auto', 'private' or a number above 0, got {self.C!r}")
         if not isinstance(self.C, str):
             check_positive("C", self.C)
+            check_number("C", self.C, low=_LEAST_C)
 
     def _targets(self, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the classes, sorted, and the number of each label's class."""
-        check_classification_targets(y)
+        """Return the sorted classes and the class index of each label."""
+        try:
+            check_classification_targets(y)
+        except TypeError as error:
+            raise TypeError(f"y must hold numbers alone, or words alone ({error})") from None
         if self.classes is None:
             classes, labels = np.unique(y, return_inverse=True)
         else:
@@ -250,12 +255,12 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
         self.coef_, self.intercept_, self.classes_ = coef, intercept, known
 
     def decision_function(self, X: Any) -> np.ndarray:
-        """Return the scores, (n,) for two classes and (n, K) for more."""
+        """Return the scores, shape (n,) for two classes and (n, K) for more."""
         scores = self._scores(X)
         return scores[:, 0] if scores.shape[1] == 1 else scores
 
     def predict(self, X: Any) -> np.ndarray:
-        """Return the likeliest class of every row, shape (n,)."""
+        """Return the most likely class of every row, shape (n,)."""
         scores = self.decision_function(X)
         best = (scores > 0.0).astype(int) if scores.ndim == 1 else scores.argmax(axis=1)
         return self.classes_[best]
@@ -277,7 +282,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
         labels = (
             "read off y and taken as public" if self.classes is None else "declared by the user"
         )
-        facts = _expected(runs[0].outlook)
+        facts = _expected(runs[0].expected)
         if given:
             facts["Class weights"] = f"{given!r}, as given"
         stated = (
@@ -289,9 +294,9 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
 
 
 def _weighted(loss: Loss, class_weights: list[float], k: int) -> tuple[Loss, float]:
-    """Return the loss of class k, as +1, against the others, over the largest weight, and that."""
-    # As in scikit-learn, with more than two classes the others weigh 1. The penalty of a number C
-    # is divided by the largest weight, too, so that the minimizer is the same.
+    """Return the loss of class k (+1) versus the rest over the largest weight, and that weight."""
+    # As in scikit-learn, with more than two classes the others have weight 1. The penalty of a
+    # numeric C is divided by the largest weight as well, so that the minimizer is the same.
     negative = class_weights[0] if len(class_weights) == 2 else 1.0
     positive, most = class_weights[k], max(class_weights[k], negative)
     if negative == positive == 1.0:
@@ -299,8 +304,8 @@ def _weighted(loss: Loss, class_weights: list[float], k: int) -> tuple[Loss, flo
     return ClassWeighted(loss, negative / most, positive / most), most
 
 
-def _little(expected: Outlook, n: int, d: int, epsilon: float) -> str:
-    """Return the warning that the noise is stronger than the records; see :class:`.Outlook`."""
+def _little(expected: ExpectedAccuracy, n: int, d: int, epsilon: float) -> str:
+    """Return the warning that noise exceeds the mean gradient; see :class:`.ExpectedAccuracy`."""
     return (
         f"little data for this epsilon: by n = {n}, d = {d} weights for each score, epsilon = "
         f"{epsilon:g} and the bounds alone, the noise is {expected.noise:.2g} times as strong as "
@@ -310,23 +315,23 @@ def _little(expected: Outlook, n: int, d: int, epsilon: float) -> str:
     )
 
 
-def _of_100(expected: Outlook) -> str:
+def _of_100(expected: ExpectedAccuracy) -> str:
     return (
         "Of two equally frequent classes that a linear rule tells apart without an error, about "
-        f"{100.0 * expected.right:.0f} of 100 rows are predicted rightly, by a constant 50, and "
+        f"{100.0 * expected.accuracy:.0f} of 100 rows are predicted rightly, by a constant 50, and "
         "fewer of real ones"
     )
 
 
-def _expected(outlook: Outlook | None) -> dict[str, str]:
-    """Return the part of the card about what the noise leaves."""
-    return {"Expected": f"{_of_100(outlook)}; by sizes and bounds alone"} if outlook else {}
+def _expected(accuracy: ExpectedAccuracy | None) -> dict[str, str]:
+    """Return the entry of the card about the expected accuracy."""
+    return {"Expected": f"{_of_100(accuracy)}; by sizes and bounds alone"} if accuracy else {}
 
 
 def fit_blocks(
     model: PrivateLinearModel, encoder: PublicEncoder, blocks: Iterable[tuple[Any, Any]]
 ) -> None:
-    """Fit ``model`` to the rows of all blocks, which a temporary file holds in single precision."""
+    """Fit ``model`` to the rows of all blocks, stored in a temporary file in single precision."""
     columns = encoder.columns_
     design, bounds_note = design_of(None, columns, columns.d, bool(model.fit_intercept), False)
     labels = []
@@ -346,49 +351,49 @@ def fit_blocks(
 
 
 class LogisticRegression(PrivateClassifier):
-    r"""Private logistic regression: scikit-learn's with a guarantee, and nothing to tune.
+    r"""Private logistic regression with scikit-learn's interface and no tuning required.
 
-    The penalized loss gets a random linear term and is minimized exactly (objective
-    perturbation). More than two classes are one softmax regression, not one run per class.
+    A random linear term is added to the penalized loss, which is then minimized exactly (objective
+    perturbation). More than two classes give one softmax regression, not one run per class.
 
     Parameters
     ----------
     epsilon : float
         Budget of the fit, in (0, inf).
     delta : float
-        In [0, 1/n); 0 is the pure guarantee.
+        In [0, 1/n); 0 gives pure differential privacy.
     C : float, "auto" or "private"
         Inverse strength of the L2 penalty, as in scikit-learn: the penalty is
-        :math:`\|w\|^2/(2Cn)` beside the mean loss, with weights w in units in which features have
-        size 1. ``"auto"``: by a rule that looks at public facts alone, which for two classes, delta
-        > 0 and much noise takes noisy gradient descent instead. However large epsilon, the
-        penalty is not below one that a fit without privacy wants, by n and the bounds; this floor
-        binds above epsilon = 4 alone. ``"private"``: the best of some
-        penalties around the rule's, by a private score. The choice costs more than half of
-        epsilon and helps only where the rule is far off: on none of the data sets of
-        ``python -m benchmarks accuracy``. It needs delta = 0.
+        :math:`\|w\|^2/(2Cn)`, added to the mean loss, with weights w in units in which features
+        have size 1. ``"auto"``: a rule that uses public facts only; for two classes, delta > 0 and
+        large noise it selects noisy gradient descent instead. However large epsilon, the penalty
+        is at least one that suits a fit without privacy, given n and the bounds; this floor binds
+        only above epsilon = 4. ``"private"``: the best of several penalties around the rule's, by
+        a private score. The choice costs more than half of epsilon and helps only where the rule
+        is far off: on none of the data sets of ``python -m benchmarks accuracy``. It needs
+        delta = 0.
     fit_intercept : bool
-        The intercept is the weight of a constant column, penalized as all others.
+        The intercept is the weight of a constant column, penalized like all others.
     class_weight : dict, optional
-        Public positive weights of the classes, 1 for those that it does not name: a record's loss
-        is multiplied by that of its class, as in scikit-learn. For two classes. ``"balanced"`` is
-        refused, since the private labels decide it. The noise grows as the largest weight, so
-        that light classes are learned from less.
+        Public positive weights of the classes, 1 for those not named: a record's loss is
+        multiplied by the weight of its class, as in scikit-learn. For two classes. ``"balanced"``
+        is rejected, since it depends on the private labels. The noise grows with the largest
+        weight, so less is learned from classes with small weights.
     bounds : (low, high), PublicColumns, RowBound or sequence of RowBound, optional
         Public bounds on the features, numbers or arrays of shape (d,), or on the rows' norms.
         By default those that :class:`~dpanalysis.preprocessing.PublicEncoder` attached to X;
-        without them the features are cut to [-1, 1], with a warning.
+        without them the features are clipped to [-1, 1], with a warning.
     classes : array_like, optional
         All labels that can occur. By default those of y, which are then taken as public.
     relation : {"replace_one", "add_or_remove_one"}
-        Which data sets are neighbours.
+        The neighbouring relation.
     size : int, optional
-        Public nominal size n that averages are divided by, in the place of the number of rows,
-        which may be twice that at most. Without it that number is public, under add_or_remove_one
+        Public nominal size n by which averages are divided, instead of the number of rows, which
+        may be at most twice n. Without it the number of rows is public, under add_or_remove_one
         too: see the notes of :class:`~dpanalysis.ERM`.
     random_state : None, int, RandomState, Generator or "os"
-        None or "os", for a release: the operating system's entropy. A number repeats the run, and
-        is for research alone.
+        None or "os", for a release: the operating system's entropy. A seed makes the run
+        repeatable, and is for research only.
 
     Attributes
     ----------
@@ -472,16 +477,16 @@ class LogisticRegression(PrivateClassifier):
 class LinearSVC(PrivateClassifier):
     """Private linear support vector machine with a smooth hinge loss, whose corner is rounded.
 
-    More than two classes are one run each against the others, with an equal part of the budget:
-    the runs cost the same, so equal parts are best.
+    More than two classes are fitted one versus rest, with an equal share of the budget for each:
+    the runs cost the same, so equal shares are best.
 
     Parameters
     ----------
     width : float
-        Of the rounding, in (0, inf): see :class:`~dpanalysis.losses.HuberizedHinge`.
+        Width of the rounding, in (0, inf): see :class:`~dpanalysis.losses.HuberizedHinge`.
     class_weight : dict, optional
-        As in :class:`LogisticRegression`; of more than two classes, too: that of class k is for its
-        own records in the run of k against the others, which weigh 1.
+        As in :class:`LogisticRegression`, but for more than two classes too: the weight of class k
+        applies to its records in the run of k against the others, which have weight 1.
     epsilon, delta, C, fit_intercept, bounds, classes, relation, size, random_state
         As in :class:`LogisticRegression`.
 

@@ -1,6 +1,6 @@
-"""Design rows: bounded rows with a constant 1, and what was learned from them before the fit.
+"""Design rows: bounded rows with a constant 1, and the data-dependent steps before the fit.
 
-A fit sees the pipelines that call it, and traces the private bounds that it is given.
+A fit inspects the pipelines that call it, and traces the private bounds passed to it.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from ..preprocessing.private_bounds import PrivateBounds
 from ..privacy.facts import Block
 from ..problems.row_bound import RowBound, as_bounds, implied_radius, with_constant
 
-#: Modules of scikit-learn that fit an estimator several times to the same records.
+#: Modules of scikit-learn that may fit an estimator several times to the same records.
 REPEATING = (
     *("sklearn.calibration", "sklearn.ensemble", "sklearn.feature_selection"),
     *("sklearn.model_selection", "sklearn.multiclass", "sklearn.multioutput"),
     *("sklearn.impute", "sklearn.linear_model", "sklearn.semi_supervised"),
 )
-#: The sentence of the card of one fit of several.
+#: Line of the card where the fit is one of several.
 SEVERAL = (
     "other fits of the same search, cross-validation or ensemble: each costs epsilon again, and "
     "more for a record that an ensemble has drawn several times"
@@ -48,10 +48,10 @@ _STEPS = "steps before the model, which may have learned from these records: {}"
 
 @dataclass(frozen=True)
 class Upstream:
-    """What a fit knows of the computations before it."""
+    """What a fit knows about the computations before it."""
 
-    learned: tuple[LearnedRanges, ...] = ()  # by private fits, each once
-    not_counted: tuple[str, ...] = ()  # what else may have been learned, for the card
+    learned: tuple[LearnedRanges, ...] = ()  # private fits that learned ranges, without duplicates
+    not_counted: tuple[str, ...] = ()  # lines of the card about other possible data access
     steps: str = ""  # names of pipeline steps that may have learned from the records
     repeated: bool = False  # whether scikit-learn fits the estimator several times
 
@@ -59,14 +59,14 @@ class Upstream:
 def upstream_of(
     X: Any, bounds: Any, design: Any, relation: str, of_targets: Sequence[LearnedRanges] = ()
 ) -> Upstream:
-    """Return what came before the ``fit`` that calls this; ``of_targets`` learned their range."""
+    """Return the steps before the calling ``fit``; ``of_targets`` learned the targets' range."""
     frames = list(_callers())
     steps = [step for each in _owners(frames, Pipeline) for _, step in each.steps[:-1]]
     transformers = [leaf for step in steps for leaf in _leaves(step)]
     targets = [
         each.transformer_
         for each in _owners(frames, TransformedTargetRegressor)
-        if each.transformer is not None or _mixes(each.func)
+        if each.transformer is not None or _mixes_records(each.func)
     ]
     known = PublicEncoder, PrivateBounds
     leaves = [*transformers, *(leaf for step in targets for leaf in _leaves(step))]
@@ -89,8 +89,8 @@ def upstream_of(
     return Upstream(learned, tuple(note for note, holds in notes if holds), names, repeated)
 
 
-def _mixes(function: Any) -> bool:
-    """Whether a function of targets looks at several at once, as one that centers them does."""
+def _mixes_records(function: Any) -> bool:
+    """Return whether a function of targets mixes records, such as one that centers them."""
     if function is None:
         return False
     some = np.array([[-2.0], [0.5], [3.0], [7.0]])
@@ -98,12 +98,12 @@ def _mixes(function: Any) -> bool:
         with np.errstate(all="ignore"):
             together, alone = function(some), [function(each[None]) for each in some]
             return not np.allclose(together, np.concatenate(alone), 1e-9, 0.0, equal_nan=True)
-    except Exception:  # whatever a user's function raises at numbers that are none of its own
+    except Exception:  # a user's function may raise anything on values outside its domain
         return True
 
 
 def columns_before(X: Any) -> PublicColumns | None:
-    """Return the columns of the step right before the caller, of rows that it put into a table."""
+    """Return the columns of the pipeline step right before the caller, if X is its DataFrame."""
     around = _owners(_callers(), Pipeline)
     step: Any = _last(step for each in around[::-1] for _, step in each.steps[:-1])
     while isinstance(step, Pipeline):
@@ -119,7 +119,7 @@ def _last(steps: Iterable[Any]) -> Any:
 
 
 def _callers() -> Iterator[Any]:
-    """Yield the frames above the one that asks: a frame that lists itself would be a cycle."""
+    """Yield the frames above the caller's: a frame that holds itself would be a cycle."""
     frame: Any = sys._getframe(2)
     while frame is not None:
         yield frame
@@ -127,14 +127,14 @@ def _callers() -> Iterator[Any]:
 
 
 def _fits_several_times(frame: Any) -> bool:
-    """Whether a frame is of a meta-estimator that fits its estimator several times."""
+    """Return whether a frame belongs to a meta-estimator that fits its estimator several times."""
     owner = frame.f_locals.get("self") if frame.f_code.co_varnames[:1] == ("self",) else None
     within = str(frame.f_globals.get("__name__")).startswith(REPEATING)
     return within and type(owner).__name__ != "FixedThresholdClassifier"
 
 
 def _owners(frames: Iterable[Any], kind: type) -> list[Any]:
-    """Return the estimators of a kind that have a method on the stack."""
+    """Return the instances of ``kind`` whose methods are on the stack."""
     methods = [frame for frame in frames if frame.f_code.co_varnames[:1] == ("self",)]
     owners = [frame.f_locals.get("self") for frame in methods]
     return list({id(each): each for each in owners if isinstance(each, kind)}.values())
@@ -144,7 +144,7 @@ _NUMBERING = "BaggingClassifier", "StackingClassifier", "VotingClassifier"
 
 
 def check_numbering(declared: int) -> None:
-    """Raise where one around the fit numbers the labels that it sees, and these are fewer."""
+    """Raise if a meta-estimator that encodes labels has not seen ``declared`` of them."""
     for each in _owners(list(_callers()), BaseEstimator):
         seen = len(getattr(each, "classes_", ()))
         if type(each).__name__ in _NUMBERING and 0 < seen != declared:
@@ -155,12 +155,12 @@ def check_numbering(declared: int) -> None:
 
 
 def _leaves(step: Any) -> list[Any]:
-    """Return the transformers that a step consists of; "passthrough" and "drop" are none."""
+    """Return the transformers nested in a step; "passthrough" and "drop" are none."""
     if step is None or isinstance(step, str):
         return []
     if isinstance(step, ColumnTransformer):
         if any(callable(columns) for *_, columns in step.transformers):
-            return [step]  # whatever chooses columns may look at the records
+            return [step]  # a column selector may look at the records
         parts = [*(each[1] for each in step.transformers), step.remainder]
     elif isinstance(step, (Pipeline, FeatureUnion)):
         parts = [each[1] for each in getattr(step, "steps", None) or step.transformer_list]
@@ -170,7 +170,7 @@ def _leaves(step: Any) -> list[Any]:
 
 
 def estimators_in(values: Iterable[Any], seen: set[int] | None = None) -> Iterator[BaseEstimator]:
-    """Yield the estimators among ``values`` and in their attributes, each once."""
+    """Yield the estimators among ``values`` and, recursively, in their attributes, each once."""
     seen, kept = set() if seen is None else seen, []
     for value in values:
         value = value.__self__ if isinstance(value, MethodType) else value
@@ -180,7 +180,7 @@ def estimators_in(values: Iterable[Any], seen: set[int] | None = None) -> Iterat
             value = value.ravel().tolist()
         if isinstance(value, (list, tuple, dict)):
             seen.add(id(value))
-            kept.append(value)  # so that no other object gets its id
+            kept.append(value)  # keep it alive, so that its id is not reused
             yield from estimators_in(value.values() if isinstance(value, dict) else value, seen)
         elif isinstance(value, BaseEstimator) or type(value).__module__.startswith("sklearn."):
             seen.add(id(value))
@@ -192,26 +192,26 @@ def estimators_in(values: Iterable[Any], seen: set[int] | None = None) -> Iterat
 # Design rows
 
 
-# Numeric columns of a sparse matrix that may become dense: at most so many, or this share of all.
+# Numeric columns of a sparse matrix that may become dense: at most this many, or this share of all.
 _MOST_CENTERED, _SHARE_CENTERED = 32, 0.25
-_LENGTH = 4.0  # largest length of scaled rows of which only a norm is known
+_LENGTH = 4.0  # largest length of scaled rows when only norm bounds are known
 
-#: The sentence of the card where no bounds were declared.
+#: Line of the card where no bounds were declared.
 NO_BOUNDS = "No bounds were declared: every feature was cut to the range from -1 to 1."
-#: And where they were bought.
+#: Line of the card where the bounds were learned privately.
 LEARNT_BOUNDS = "Every feature is cut to a range that was learned from the data and paid for."
 
 
 @dataclass(frozen=True, eq=False)
 class ColumnDesign:
-    r"""Numbers in [-1, 1] and the constant 1, then the groups of indicators.
+    r"""Design of rows bounded by columns: numbers in [-1, 1], the constant 1, then indicators.
 
     A number x in [low, high] becomes :math:`(2x - low - high)/(high - low)`, which changes
-    nothing but the intercept and the unit of its weight. So the numbers and the constant lie in
+    only the intercept and the unit of its weight. So the numbers and the constant lie in
     one cube, an :math:`L_\infty` ball, and each group of indicators in an :math:`L_1` ball.
 
-    Without an intercept numbers are not centered, and are divided by the largest size of their
-    range. Nor are sparse rows of many numbers, which would become dense.
+    Without an intercept numbers are not centered, but divided by the largest magnitude in their
+    range. The same holds for sparse rows with many numbers, which centering would make dense.
     """
 
     columns: PublicColumns
@@ -224,7 +224,7 @@ class ColumnDesign:
 
     @property
     def _scales(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return center and half width of the numbers."""
+        """Return the centers and half widths of the ranges of the numbers."""
         numbers = self.columns.numbers
         low, high = (np.asarray(end)[numbers] for end in (self.columns.low, self.columns.high))
         most = max(_MOST_CENTERED, _SHARE_CENTERED * self.columns.d)
@@ -234,7 +234,7 @@ class ColumnDesign:
 
     @property
     def row_bound(self) -> RowBound:
-        """Bound on the rows of :meth:`rows`, by blocks."""
+        """Blockwise bound on the rows returned by :meth:`rows`."""
         cube = len(self.columns.numbers) + self.intercept
         blocks = [Block(cube, math.inf, 1.0)] if cube else []
         blocks += [Block(stop - start, 1, 1.0) for start, stop in self.columns.groups]
@@ -247,7 +247,9 @@ class ColumnDesign:
         if sp.issparse(X):
             scaled = X[:, numbers]
             if center.any():
-                scaled = sp.csr_array(np.clip((scaled.toarray() - center) / half, -1.0, 1.0))
+                with np.errstate(over="ignore"):  # a warning would reveal a record
+                    dense = (scaled.toarray() - center) / half
+                scaled = sp.csr_array(np.clip(dense, -1.0, 1.0))
             else:
                 scaled = sp.csr_array(scaled @ sp.diags_array(1.0 / half))
                 np.clip(scaled.data, -1.0, 1.0, out=scaled.data)
@@ -255,8 +257,9 @@ class ColumnDesign:
             return sp.hstack([scaled, *one, X[:, indicators]], format="csr")
         m = len(numbers)
         D = np.empty((X.shape[0], m + self.intercept + len(indicators)), dtype=X.dtype)
-        np.subtract(_columns_at(X, numbers), center, out=D[:, :m])
-        D[:, :m] /= half
+        with np.errstate(over="ignore"):  # a warning would reveal a record
+            np.subtract(_columns_at(X, numbers), center, out=D[:, :m])
+            D[:, :m] /= half
         np.clip(D[:, :m], -1.0, 1.0, out=D[:, :m])
         if self.intercept:
             D[:, m] = 1.0
@@ -264,7 +267,7 @@ class ColumnDesign:
         return D
 
     def weights(self, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return coefficients (k, d) and intercepts (k,) for X, of design weights (k, D)."""
+        """Return coefficients (k, d) and intercepts (k,) for X from design weights (k, D)."""
         numbers, (center, half) = self.columns.numbers, self._scales
         m = len(numbers)
         coef = np.empty((len(w), self.columns.d))
@@ -275,8 +278,8 @@ class ColumnDesign:
 
 
 def _in_precision(dtype: Any, shift: np.ndarray, size: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return two numbers of a scale in the precision of the rows, or raise where they are lost."""
-    # By bounds alone: else some rows of a range that rounds to 0 were scaled to NaN, others not.
+    """Return shift and size in the precision of the rows; raise if they overflow or vanish."""
+    # Decided by the bounds only: with a range that rounds to 0, some rows would become NaN.
     with np.errstate(over="ignore", under="ignore", divide="ignore"):
         shift, size = shift.astype(dtype), size.astype(dtype)
         kept = [np.isfinite(each).all() for each in (shift, size, 1.0 / size)]
@@ -286,7 +289,7 @@ def _in_precision(dtype: Any, shift: np.ndarray, size: np.ndarray) -> tuple[np.n
 
 
 def _columns_at(X: np.ndarray, places: np.ndarray) -> np.ndarray:
-    """Return the columns at these places, without a copy where they follow one another."""
+    """Return the columns at these indices, as a view if they are contiguous."""
     if len(places) and (np.diff(places) == 1).all():
         return X[:, places[0] : places[-1] + 1]
     return X[:, places]
@@ -294,7 +297,7 @@ def _columns_at(X: np.ndarray, places: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True, eq=False)
 class RowDesign:
-    """Rows with bounded norms, scaled, and the constant 1; ``bounds`` are for unscaled rows."""
+    """Design of scaled rows with bounded norms and the constant 1; ``bounds`` are unscaled."""
 
     bounds: Sequence[RowBound]
     d: int
@@ -306,32 +309,35 @@ class RowDesign:
 
     @property
     def row_bound(self) -> list[RowBound]:
-        """Bounds on the rows of :meth:`rows`."""
+        """Bounds on the rows returned by :meth:`rows`."""
         scaled = [replace(b, radius=self._scale * b.radius) for b in self.bounds]
         return [with_constant(b) for b in scaled] if self.intercept else scaled
 
     def rows(self, X: Any) -> Any:
         """Return the design rows, each computed from the same row of X."""
         scale, _ = _in_precision(X.dtype, np.array(self._scale), np.ones(()))
-        if not self.intercept:
-            return X * scale
+        # Cut first where a norm would overflow, which would be an error: it would reveal a record.
+        most = float(np.finfo(X.dtype).max) / (4.0 * self.d * max(1.0, float(scale)))
         if sp.issparse(X):
-            one = sp.csr_array(np.ones((X.shape[0], 1), dtype=X.dtype))
-            return sp.hstack([X * scale[()], one], format="csr")
-        D = np.empty((X.shape[0], self.d + 1), dtype=X.dtype)
-        np.multiply(X, scale, out=D[:, :-1])
-        D[:, -1] = 1.0
+            X = X.copy()
+            np.clip(X.data, -most, most, out=X.data)
+            one = [sp.csr_array(np.ones((X.shape[0], 1), dtype=X.dtype))] * self.intercept
+            return sp.hstack([X * scale[()], *one], format="csr")
+        D = np.empty((X.shape[0], self.d + self.intercept), dtype=X.dtype)
+        np.clip(X, -most, most, out=D[:, : self.d])
+        D[:, : self.d] *= scale
+        D[:, self.d :] = 1.0
         return D
 
     def weights(self, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return coefficients (k, d) and intercepts (k,) for X, of design weights (k, D)."""
+        """Return coefficients (k, d) and intercepts (k,) for X from design weights (k, D)."""
         constant = w[:, self.d] if self.intercept else np.zeros(len(w))
         return self._scale * w[:, : self.d], constant
 
 
 @contextmanager
 def in_file(parts: Iterable[np.ndarray]) -> Iterator[np.memmap]:
-    """Write rows to a temporary file and yield them mapped, so that memory never holds all."""
+    """Write rows to a temporary file and yield them memory-mapped, never all in memory."""
     with tempfile.TemporaryDirectory() as folder:
         path, shape, dtype = Path(folder, "rows"), (0, 0), np.dtype(np.float64)
         with open(path, "wb") as file:
@@ -346,7 +352,7 @@ def in_file(parts: Iterable[np.ndarray]) -> Iterator[np.memmap]:
 def design_of(
     bounds: Any, attached: PublicColumns | None, d: int, intercept: bool, sparse: bool
 ) -> tuple[ColumnDesign | RowDesign, str]:
-    """Return the design for the bounds given or attached, and a sentence about them."""
+    """Return the design for the given or attached bounds, and the card's line about them."""
     note = "Every feature is cut to a range that was given as public."
     if bounds is None and attached is not None:
         bounds = attached
@@ -374,9 +380,11 @@ def design_of(
 
 
 def _columns(bounds: Any, d: int) -> PublicColumns:
-    """Return columns with the range(s) ``(low, high)``, numbers or arrays of shape (d,)."""
+    """Return columns with the ranges ``(low, high)``, numbers or arrays of shape (d,)."""
     try:
         fits = [fit for end in bounds for fit in learned_by(end)]
+        if any(np.asarray(end).dtype.kind in "US" for end in bounds):
+            raise TypeError("texts are no numbers")
         low, high = (np.broadcast_to(np.asarray(end, dtype=np.float64), (d,)) for end in bounds)
     except (TypeError, ValueError):
         raise ValueError(

@@ -1,4 +1,4 @@
-"""What an ensemble, a search or a list of models has cost: the sum of its private parts."""
+"""Total privacy cost of an ensemble, a search or a list of models: the sum of its private parts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..privacy.noise import is_system
 from .card import RESEARCH_ONLY, PrivacyCard
 from .design import REPEATING, SEVERAL, estimators_in
 
-# These learn nothing from records but by the private models in them.
+# These learn from the records only through the private models in them.
 _ADD_NOTHING = (
     *("BaggingClassifier", "BaggingRegressor", "FixedThresholdClassifier", "FrozenEstimator"),
     *("LabelBinarizer", "LabelEncoder", "MultiOutputClassifier", "MultiOutputRegressor"),
@@ -28,7 +28,7 @@ _BESIDE = (
     "what {} learned from the same records beside the private models, such as scores, weights or "
     "a calibration, and fits that were not kept"
 )
-# One record changes which others a fit is given, and basic composition says nothing.
+# One record changes which other records a fit is given, so basic composition does not apply.
 _DIVIDED = (
     "how {} divided the records among the fits: that depends on {}, so one record that changes "
     "moves others as well, and the sum is no bound; {}"
@@ -53,7 +53,7 @@ _CONSTANT = (
     "which labels {} has fitted: none that no record has, or all have, so one record decides and "
     "no sum is a bound; MultiOutputClassifier fits them all, if the model's classes are declared"
 )
-# Splits that look at places alone, and estimators that fit what is in them once.
+# Splitters that use row positions only, and meta-estimators that fit their parts once.
 _BY_PLACE = (
     *("KFold", "RepeatedKFold", "ShuffleSplit", "LeaveOneOut", "LeavePOut", "PredefinedSplit"),
     "TimeSeriesSplit",
@@ -62,7 +62,7 @@ _FIT_ONCE = (
     *("ColumnTransformer", "FeatureUnion", "FixedThresholdClassifier", "Pipeline"),
     *("VotingClassifier", "VotingRegressor"),
 )
-# Their classes are those of the models in them.
+# Meta-estimators whose classes are those of the models in them.
 _PER_TARGET = "ClassifierChain", "MultiOutputClassifier"
 
 
@@ -71,7 +71,7 @@ class _Cost(NamedTuple):
     delta: float
 
     def for_copies(self, k: int) -> _Cost:
-        """Return the cost for a record of which the fit was given k copies (group privacy)."""
+        """Return the cost for a record that occurs k times in the fit (group privacy)."""
         if k <= 1 or self.delta == 0.0:
             return _Cost(k * self.epsilon, k * self.delta)
         factor = math.fsum(math.exp(min(j * self.epsilon, 700.0)) for j in range(k))
@@ -79,39 +79,39 @@ class _Cost(NamedTuple):
 
 
 def privacy_of(fitted: Any) -> PrivacyCard:
-    """Return the card of an ensemble, a search or several models: the costs of all parts added.
+    """Return the card of an ensemble, a search or several models, adding the costs of all parts.
 
     Parameters
     ----------
     fitted : estimator, or list of estimators
-        A fitted meta-estimator of scikit-learn with private models in it, a pipeline, or models
+        A fitted meta-estimator of scikit-learn that contains private models, a pipeline, or models
         that were fitted to the same records.
 
     Returns
     -------
     PrivacyCard
-        Its epsilon is for a record that all parts have used. Ranges that several models share
-        count once. ``not_counted`` names what else may have been learned from the records.
+        Its epsilon is for a record used by all parts. Ranges shared by several models count once.
+        ``not_counted`` names what else may have been learned from the records.
 
     Raises
     ------
     ValueError
-        If there is no fitted private model in it, no estimator in a part of a list, such as a
-        :class:`~dpanalysis.Result`, or the relations differ.
+        If it contains no fitted private model, if an element of a list contains no estimator (such
+        as a :class:`~dpanalysis.Result`), or if the relations differ.
 
     Notes
     -----
-    Costs add up by basic composition. Of a bootstrap (:class:`~sklearn.ensemble.BaggingClassifier`)
-    a record pays for as many copies as were drawn, in each fit of a part, by group privacy: the
-    draws do not depend on the data. The fits of a search are its candidates times its splits, those
-    of :class:`~sklearn.feature_selection.RFE` one for each elimination; infinite where a searched
-    estimator makes several fits that cannot be counted. What others have fitted and thrown away is
-    not counted, as ``not_counted`` says.
+    Costs add up by basic composition. In a bootstrap
+    (:class:`~sklearn.ensemble.BaggingClassifier`) a record is charged, in each fit of a part, for
+    as many copies as were drawn, by group privacy: the draws do not depend on the data. A search
+    makes (candidates times splits) fits, and :class:`~sklearn.feature_selection.RFE` one for each
+    elimination. The cost is infinite where a searched estimator makes an unknown number of fits.
+    Fits that other estimators made and discarded are not counted; ``not_counted`` says so.
 
-    The sum is a bound where one changed record changes one record of each fit. Splits that look at
-    labels, the default of scikit-learn for classifiers, move others as well: ``not_counted`` says
-    so of each estimator that divides the records by their labels, by their number, or by a list
-    that was given, of which nobody can tell.
+    The sum is a bound if changing one record changes one record of each fit. Splits that depend on
+    the labels, scikit-learn's default for classifiers, move other records as well: ``not_counted``
+    says so of each estimator that divides the records by their labels, by their number, or by a
+    given list of splits, whose origin is unknown.
 
     Examples
     --------
@@ -147,7 +147,7 @@ def privacy_of(fitted: Any) -> PrivacyCard:
     names = {type(each).__name__ for each in inside if not _has_card(each) and _is_fitted(each)}
     scored = {type(each).__name__ for each in inside if hasattr(each, "oob_score_")}
     beside = sorted(n for n in (names - {*_ADD_NOTHING}) | scored if not n.startswith("_"))
-    # That other fits of the same search cost too is what is added here, where that is given.
+    # The note on other fits of the same search is dropped where their costs are added here.
     several = [each for each in inside if type(each).__module__.startswith(REPEATING)]
     added = {id(m) for m in estimators_in(several) if max(len(costs), len(models)) > 1}
     notes = [
@@ -179,26 +179,26 @@ def privacy_of(fitted: Any) -> PrivacyCard:
 
 
 def _has_card(estimator: Any) -> bool:
-    # Its own, not that of a model which it passes on, as a FrozenEstimator does.
+    # Its own card, not that of a wrapped model, to which FrozenEstimator forwards attributes.
     return isinstance(vars(estimator).get("privacy_"), PrivacyCard)
 
 
 def _may_share_noise(models: Iterable[Any]) -> bool:
-    """Whether two models have one random_state, or generators, of which clones are copies."""
+    """Return whether two models share a random_state, or use generators, which clones copy."""
     given = []
     for each in models:
         if each.random_state is not None and not is_system(each.random_state):
             given.append(each.random_state)
         elif RESEARCH_ONLY in each.privacy_.not_covered and not any(
             fit.repeatable for fit in _learned(each)
-        ):  # it was another one when it was fitted
+        ):  # random_state has been changed since the fit
             given.append(each)
     numbers = {each for each in given if isinstance(each, (int, np.integer))}
     return len(given) > max(len(numbers), 1)
 
 
 def _learned(model: Any) -> tuple[Any, ...]:
-    """Return the fits that learned the ranges of a model; a loaded one no longer tells them."""
+    """Return the fits that learned the ranges of a model; a loaded model has lost them."""
     return getattr(model, "_learned", ())
 
 
@@ -210,13 +210,13 @@ def _ranges(estimator: Any) -> tuple[LearnedRanges, ...]:
 
 
 def _divided(meta: Any, relation: str) -> str | None:
-    """Return a note where one changed record changes which others a fit of ``meta`` is given."""
+    """Return a note if one record can change which others a fit of ``meta`` is given, else None."""
     name, replaced = type(meta).__name__, relation == REPLACE_ONE
     if not _is_fitted(meta) or not any(map(_is_private, estimators_in([meta]))):
         return None
     if name == "OneVsOneClassifier":
         return _DIVIDED.format(name, *_BY_PAIRS) if replaced else None
-    if getattr(meta, "_sample_weight", None) is not None:  # of Bagging, which draws by weight
+    if getattr(meta, "_sample_weight", None) is not None:  # Bagging draws by weight
         return _DIVIDED.format(name, *_BY_WEIGHTS)
     if hasattr(meta, "estimators_samples_"):
         whole = not meta.bootstrap and meta.max_samples in (None, 1.0)
@@ -233,14 +233,14 @@ def _divided(meta: Any, relation: str) -> str | None:
 
 
 def _reads_labels(meta: Any) -> bool:
-    """Whether a classifier around private models has numbered the labels that it saw."""
+    """Return whether a meta-classifier of private models has encoded the labels that it saw."""
     if _is_private(meta) or not is_classifier(meta) or type(meta).__name__ in _PER_TARGET:
         return False
     return bool({"classes_", "label_binarizer_"} & set(vars(meta)))
 
 
 def _skips_constant_labels(meta: Any) -> bool:
-    """Whether a fit for many labels leaves out those that are the same in all records."""
+    """Return whether a multilabel fit skips the labels that are the same in all records."""
     return type(meta).__name__ == "OneVsRestClassifier" and bool(getattr(meta, "multilabel_", 0))
 
 
@@ -249,18 +249,18 @@ def _is_fitted(estimator: BaseEstimator) -> bool:
 
 
 def _costs(inside: list[BaseEstimator]) -> tuple[list[_Cost], list[_Cost], list[str]]:
-    """Return what each fit and each learned range costs a record that all of them have used."""
+    """Return the cost of each fit and learned range for a record used by all, and ledger lines."""
     costs: list[_Cost] = []
     ledger: list[str] = []
     bagged: set[int] = set()
-    for each in inside:  # what is around others comes before them
+    for each in inside:  # a meta-estimator comes before its parts
         if id(each) in bagged:
             continue
         if getattr(each, "bootstrap", False) is True and hasattr(each, "estimators_samples_"):
             costs.append(_bootstrap(each))
             bagged |= {id(part) for part in estimators_in(each.estimators_)}
             ledger.append("bootstrap: a record pays for as many copies of it as were drawn")
-        lost = _not_kept(each)
+        lost = _costs_of_discarded(each)
         if lost:
             costs += lost
             ledger.append(f"{len(lost)} more fits of {type(each).__name__}, whose models were lost")
@@ -275,7 +275,7 @@ def _costs(inside: list[BaseEstimator]) -> tuple[list[_Cost], list[_Cost], list[
 
 
 def _bootstrap(bag: Any) -> _Cost:
-    """Return the cost of the record that was drawn most, by what a copy of it costs in a part."""
+    """Return the largest cost of a record over all parts, given its number of copies in each."""
     paid: list[tuple[np.ndarray, list[_Cost]]] = []
     for drawn, part in zip(bag.estimators_samples_, bag.estimators_):
         costs, learned, _ = _costs(list(estimators_in([part])))
@@ -289,21 +289,21 @@ def _bootstrap(bag: Any) -> _Cost:
     return _Cost(float(epsilon.max()), float(delta.max()))
 
 
-def _not_kept(meta: Any) -> list[_Cost]:
-    """Return the costs of fits whose models a search or an elimination has thrown away."""
+def _costs_of_discarded(meta: Any) -> list[_Cost]:
+    """Return the costs of fits whose models a search or an elimination has discarded."""
     if hasattr(meta, "cv_results_") and hasattr(meta, "n_splits_"):
         tried = (clone(meta.estimator).set_params(**p) for p in meta.cv_results_["params"])
-        return [_asked(each) for each in tried for _ in range(meta.n_splits_)]
+        return [_cost_of_fit(each) for each in tried for _ in range(meta.n_splits_)]
     if hasattr(meta, "ranking_") and hasattr(meta, "estimator_"):
-        return [_asked(meta.estimator_)] * (int(np.max(meta.ranking_)) - 1)
+        return [_cost_of_fit(meta.estimator_)] * (int(np.max(meta.ranking_)) - 1)
     return []
 
 
-def _asked(estimator: Any) -> _Cost:
-    """Return what a fit costs, by the parameters; infinite where it makes fits nobody can count."""
+def _cost_of_fit(estimator: Any) -> _Cost:
+    """Return the cost of a fit from its parameters; infinite if the number of fits is unknown."""
     if isinstance(estimator, PrivateBounds) or _is_private(estimator):
         return _Cost(estimator.epsilon, getattr(estimator, "delta", 0.0))
-    parts = [_asked(each) for each in _parts(estimator.get_params(deep=False).values())]
+    parts = [_cost_of_fit(each) for each in _parts(estimator.get_params(deep=False).values())]
     epsilon, delta = (math.fsum(numbers) for numbers in zip(_Cost(0.0, 0.0), *parts))
     name = type(estimator).__name__
     if epsilon == 0.0 or name == "FrozenEstimator":
@@ -315,7 +315,7 @@ def _asked(estimator: Any) -> _Cost:
 
 
 def _parts(values: Iterable[Any]) -> Iterator[BaseEstimator]:
-    """Yield the estimators among parameters, and in lists of them."""
+    """Yield the estimators among parameter values and in lists of them."""
     for value in values:
         if isinstance(value, BaseEstimator):
             yield value

@@ -1,4 +1,4 @@
-"""What private classifiers and regressors share: checks, bounded rows, past fits, and the card.
+"""Base class of the private classifiers and regressors: checks, bounded rows, past fits, the card.
 
 An estimator clips the rows to public bounds, fits through the oracle, and states the guarantee on
 a card.
@@ -22,7 +22,7 @@ from ..preprocessing.columns import LearnedRanges, all_or_nothing, columns_of, r
 from ..preprocessing.encoder import is_missing
 from ..privacy.accounting.relations import REPLACE_ONE, Budget, check_relation
 from ..privacy.facts import check_size
-from ..privacy.noise import is_system
+from ..privacy.noise import is_system, random_source
 from ..problems.rows.checks import has_read_width, refuse_read_width
 from . import fits
 from .card import RESEARCH_ONLY, PrivacyCard
@@ -40,11 +40,11 @@ from .runs import Run
 
 
 class PrivacyWarning(UserWarning):
-    """Something that costs privacy, or accuracy for privacy's sake."""
+    """Warning about a loss of privacy, or of accuracy because of privacy."""
 
 
-_IN_MEMORY = 1 << 24  # bytes of dense data up to which their bounded rows are in memory, too
-_ENTRIES = 1 << 18  # of a block of rows on its way to a file
+_IN_MEMORY = 1 << 24  # bytes of dense data up to which the bounded rows are kept in memory as well
+_ENTRIES = 1 << 18  # of a block of rows that is written to a file
 
 _SEARCHED = (
     "this fit is one of several on the same rows (GridSearchCV, cross_val_score and the like): "
@@ -73,7 +73,7 @@ _DTYPES = [np.float64, np.float32]
 
 @contextmanager
 def _numbers_only(X: Any) -> Iterator[None]:
-    """Say of what is no number in X where it is, and what to do."""
+    """Turn errors about non-numeric entries of X into ones that name the column and the remedy."""
     columns = list(zip(getattr(X, "columns", ()), getattr(X, "dtypes", ())))
     try:
         for kind in [getattr(X, "dtype", None), *(kind for _, kind in columns)]:
@@ -100,15 +100,15 @@ _NO_WEIGHTS = (
 
 
 class PrivateLinearModel(BaseEstimator, ABC):
-    """Base of the private linear estimators: what does not depend on the kind of target.
+    """Base class of the private linear estimators: all that does not depend on the kind of target.
 
     A subclass checks its parameters and targets (:meth:`_check_parameters`, :meth:`_targets`),
-    runs the methods (:meth:`_solve`), keeps what they found (:meth:`_keep`), and describes them on
+    runs the methods (:meth:`_solve`), stores their results (:meth:`_keep`), and describes them on
     the card (:meth:`_method_facts`, :meth:`_about_targets`).
     """
 
     _numeric = False  # whether targets are numbers
-    _chosen_privately: str  # how a parameter is chosen without a search
+    _chosen_privately: str  # alternative to a search, for the warning
     _instead_of_weights = ""
 
     epsilon: float
@@ -120,16 +120,16 @@ class PrivateLinearModel(BaseEstimator, ABC):
     random_state: Any
 
     def fit(self, X: Any, y: Any, **unknown: Any) -> PrivateLinearModel:
-        """Fit the model; this spends the whole budget.
+        """Fit the model, spending the whole budget.
 
         Parameters
         ----------
         X : array, CSR matrix or DataFrame of shape (n, d)
-            Numbers, such as :class:`~dpanalysis.preprocessing.PublicEncoder` makes.
+            Numbers, such as the output of :class:`~dpanalysis.preprocessing.PublicEncoder`.
         y : array_like of shape (n,)
-            Numbers; of a classifier labels, which may be words.
+            Numbers; for a classifier, labels, which may be strings.
         **unknown
-            Refused, ``sample_weight`` with the reason: see Notes.
+            Rejected; for ``sample_weight`` see Notes.
 
         Returns
         -------
@@ -138,42 +138,42 @@ class PrivateLinearModel(BaseEstimator, ABC):
         Raises
         ------
         ValueError, TypeError
-            Before anything is spent, if an argument is outside its range, an entry is NaN, X is
-            what ``load_libsvm`` gave without ``n_features``, bounds were learned under another
-            relation, or ``sample_weight`` is given. Of a classifier also if there is one class
-            only, a label is not one of ``classes``, loss and method do not fit together, or
+            Before any budget is spent, if an argument is outside its range, an entry is NaN, X was
+            read by ``load_libsvm`` without ``n_features``, bounds were learned under another
+            relation, or ``sample_weight`` is given. For a classifier, also if there is only one
+            class, a label is not in ``classes``, loss and method do not fit together, or
             ``class_weight`` is not a public weight.
 
         Warns
         -----
         PrivacyWarning
-            If no bounds are declared, the fit is one of a search, steps of a pipeline before it
-            may learn from the records, fits of this process have used the same rows before (the
-            warning says what all of them have cost), or there is little data for epsilon.
+            If no bounds are declared, the fit is part of a search, earlier steps of a pipeline
+            may learn from the records, this process has fitted the same rows before (the warning
+            states the total cost of these fits), or there is little data for epsilon.
 
         Notes
         -----
-        *What epsilon covers.* The proof of a run takes its rows and bounds as given. Whatever
-        computed them from the records is a release too. Its cost is added if it is a
-        :class:`~dpanalysis.preprocessing.PrivateBounds` that can be traced: by the pipelines in
-        whose fit this one is called, by the rows, or by ``bounds``. Of anything else the card says
-        that it is not counted.
+        *What epsilon covers.* The proof of a run takes its rows and bounds as given. If they were
+        computed from the records, that computation is a release too. Its cost is added if it is a
+        :class:`~dpanalysis.preprocessing.PrivateBounds` that can be traced: through the pipelines
+        in whose fit this one is called, through the rows, or through ``bounds``. The card lists
+        anything else as not counted.
 
         *No sample_weight.* A record of weight v moves the answer v times as far, so the noise needs
-        a public bound on all weights; and weights that were computed from the records, as most are,
-        are no more public than these, while one for each record can be of any size by itself.
+        a public bound on all weights. Weights computed from the records, as most are, are no more
+        public than the records, and a separate weight for each record has no bound of its own.
         ``class_weight`` of a classifier is a dict of public weights instead, one for each class.
 
-        *Little data.* Before the fit, the number of rows, the columns, epsilon and the bounds say
-        how much the noise leaves of the clearest targets, those that follow a linear rule exactly;
-        the card states it. There is a warning where that is less than half of what could be
-        gained over a constant prediction. Not with a method object.
+        *Little data.* The number of rows, the columns, epsilon and the bounds determine, before the
+        fit, the accuracy to expect on the easiest targets, those that follow a linear rule exactly;
+        the card states it. A warning is issued if less than half of the possible gain over a
+        constant prediction is left. Neither is done with a method object.
 
-        *Repeated fits.* A process remembers keyed digests of the last 256 tables that it fitted,
-        and so recognizes the same rows in another order, with other targets, with some columns
-        left out, or a tenth of them at least. It does not see fits of other processes, rows that
-        were changed in between, and parts of a table whose rows repeat, such as those of a few
-        categories, unless scikit-learn has taken the parts.
+        *Repeated fits.* A process remembers keyed digests of the last 256 tables that it fitted.
+        It recognizes the same rows in another order, with other targets, with some columns left
+        out, or at least a tenth of them. It does not detect fits in other processes, rows that
+        were changed in between, or, unless scikit-learn made the split, parts of a table whose
+        rows repeat, such as rows of a few categories.
         """
         if unknown.pop("sample_weight", None) is not None:
             raise TypeError(_NO_WEIGHTS + self._instead_of_weights)
@@ -196,7 +196,7 @@ class PrivateLinearModel(BaseEstimator, ABC):
             )
             table = sketch(X)
             past = fits.PROCESS.on(table, upstream.repeated)
-            past.add(self._price(table, budget, upstream))
+            past.add(self._cost(table, budget, upstream))
             if upstream.repeated:
                 text = _SEARCHED.format(self._chosen_privately)
                 warnings.warn(text, PrivacyWarning, stacklevel=2)
@@ -215,12 +215,12 @@ class PrivateLinearModel(BaseEstimator, ABC):
                 parts = (X[lo : lo + step] for lo in range(0, n, step))
                 with in_file(map(design.rows, parts)) as D:
                     self._fit_design(D, targets, known, design, budget, bounds_note, upstream)
-            fits.PROCESS.spend(self._price(table, budget, upstream))
+            fits.PROCESS.spend(self._cost(table, budget, upstream))
         return self
 
     @staticmethod
-    def _price(table: Sketch, budget: Budget, upstream: Upstream) -> Spent:
-        """Return what one fit costs its rows."""
+    def _cost(table: Sketch, budget: Budget, upstream: Upstream) -> Spent:
+        """Return the cost of one fit for its rows."""
         return Spent(table, 1, budget.limit, budget.delta, set(upstream.learned))
 
     def _fit_design(
@@ -233,7 +233,7 @@ class PrivateLinearModel(BaseEstimator, ABC):
         bounds_note: str,
         upstream: Upstream,
     ) -> None:
-        """Fit to the rows of the design; ``known`` is what is public of the targets."""
+        """Fit to the design rows; ``known`` holds the public facts about the targets."""
         runs = self._solve(D, targets, known, design.row_bound, budget, self._rng())
         w = np.concatenate([each.w.reshape(-1, D.shape[1]) for each in runs])
         coef, intercept = design.weights(w)
@@ -241,36 +241,36 @@ class PrivateLinearModel(BaseEstimator, ABC):
         self.privacy_ = self._card(runs, D.shape, budget, bounds_note, upstream)
         self._learned = upstream.learned
 
-    # Of a kind of targets
+    # Hooks of the subclasses
 
     @abstractmethod
     def _check_parameters(self, budget: Budget) -> None:
-        """Raise where a parameter of the subclass is not what it must be."""
+        """Raise if a parameter of the subclass is invalid."""
 
     @abstractmethod
     def _targets(self, y: np.ndarray) -> tuple[Any, np.ndarray]:
-        """Return what is public of the targets, and the targets as the runs take them."""
+        """Return the public facts about the targets, and the targets encoded for the runs."""
 
     @abstractmethod
     def _solve(
         self, D: Any, targets: np.ndarray, known: Any, row_bound: Any, budget: Budget, rng: Any
     ) -> list[Run]:
-        """Return the runs, whose weights, one after the other, are the rows of the coefficients."""
+        """Return the runs; their weights, concatenated, are the rows of the coefficients."""
 
     @abstractmethod
     def _keep(self, coef: np.ndarray, intercept: np.ndarray, known: Any) -> None:
-        """Set the fitted attributes, from coefficients (k, d) and intercepts (k,)."""
+        """Set the fitted attributes from coefficients (k, d) and intercepts (k,)."""
 
     @abstractmethod
     def _method_facts(self, runs: list[Run], n: int, delta: float) -> dict[str, str]:
-        """Return the part of the card about loss, method and penalty."""
+        """Return the entries of the card about loss, method and penalty."""
 
     @abstractmethod
     def _about_targets(self, runs: list[Run]) -> tuple[dict[str, str], list[str], list[str]]:
-        """Return facts about the targets, and what of them is not covered, first and last."""
+        """Return facts about the targets, and the first and last lines of "Not covered"."""
 
     def _learned_targets(self) -> tuple[LearnedRanges, ...]:
-        """Return the private fits that learned what is taken as public of the targets."""
+        """Return the private fits that learned the targets' range."""
         return ()
 
     # Checks
@@ -287,7 +287,7 @@ class PrivateLinearModel(BaseEstimator, ABC):
             )
 
     def _nominal(self, n: int) -> int:
-        """Return the public size that averages are divided by, checked against the n rows."""
+        """Return the public size by which averages are divided, checked against the n rows."""
         return n if self.size is None else check_size(self.size, n)
 
     def _budget(self, n: int) -> Budget:
@@ -309,12 +309,16 @@ class PrivateLinearModel(BaseEstimator, ABC):
             return "os"
         if isinstance(state, np.random.RandomState):
             return int(state.randint(2**31 - 1))
+        try:
+            random_source(state)
+        except (TypeError, ValueError) as error:
+            raise type(error)(str(error).replace("rng", "random_state", 1)) from None
         return state
 
     # After the fit
 
     def _scores(self, X: Any) -> np.ndarray:
-        """Return the linear predictions (n, k), or (n,) where the coefficients are (d,)."""
+        """Return the linear predictions, shape (n, k), or (n,) if the coefficients are (d,)."""
         check_is_fitted(self)
         with _numbers_only(X):
             X = validate_data(self, X, accept_sparse="csr", dtype=_DTYPES, reset=False)
@@ -334,7 +338,7 @@ class PrivateLinearModel(BaseEstimator, ABC):
         bounds_note: str,
         upstream: Upstream,
     ) -> PrivacyCard:
-        """Return the guarantee and what it rests on."""
+        """Return the privacy card: the guarantee and its assumptions."""
         records = f"{shape[0]} records" if self.size is None else f"nominal size {self.size}"
         about, first, last = self._about_targets(runs)
         paid = [each.epsilon for each in upstream.learned]
@@ -378,7 +382,7 @@ class PrivateLinearModel(BaseEstimator, ABC):
         )
 
     def _public_size(self, budget: Budget, upstream: Upstream) -> str:
-        """Return what of the number of records is public."""
+        """Return the card's phrase about what is public of the number of records."""
         if self.size is None:
             alone = "" if budget.relation == REPLACE_ONE else ", which is the nominal size,"
             return f"the number of records{alone}"
@@ -390,9 +394,9 @@ class PrivateLinearModel(BaseEstimator, ABC):
 
 
 def _refuse_no_numbers(y: Any) -> None:
-    """Raise ValueError for a target that is no number, such as a date, which could be read as one.
+    """Raise ValueError for a target that is not a number, such as a date.
 
-    scikit-learn makes floats of others, and its error names no argument.
+    scikit-learn converts some of these to floats, and its errors do not name the argument.
     """
     kind = np.asarray(y).dtype.kind
     if kind in "biufc" or not isinstance(y, Iterable):
@@ -407,9 +411,9 @@ def _refuse_no_numbers(y: Any) -> None:
 
 
 def _refuse_missing(y: Any) -> None:
-    """Raise ValueError for a label that is missing: as text it would be a class of its own."""
+    """Raise ValueError for a missing label, which as text would become a class of its own."""
     dtype = getattr(y, "dtype", np.dtype(object))
-    numbers = isinstance(dtype, np.dtype) and dtype.kind not in "OMm"  # scikit-learn looks at them
+    numbers = isinstance(dtype, np.dtype) and dtype.kind not in "OMm"  # checked by scikit-learn
     if numbers or not isinstance(y, Iterable):
         return
     for i, label in enumerate(y):

@@ -1,8 +1,8 @@
-"""Several fits on the same records, as far as one process sees them.
+"""Detection of repeated fits on the same records within one process.
 
-A record that several fits have used pays for each of them (basic composition). What a fit was given
-is remembered as two small sketches, of its rows and of its columns, from which nobody without the
-key of this process can tell a value.
+A record used by several fits is charged for each of them (basic composition). The data of a fit are
+remembered as two small sketches, of the rows and of the columns; values cannot be recovered from
+them without the secret key of this process.
 """
 
 from __future__ import annotations
@@ -17,18 +17,19 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..preprocessing.columns import LearnedRanges
+from .card import at_least
 
-_KEPT = 512  # digests of a sketch
-_TABLES = 256  # that a process remembers
-_ROWS, _COLUMNS = 0.1, 0.5  # shares that two fits of the same records have in common, at least
-_BLOCK = 1 << 15  # entries hashed at a time: they stay in a cache
-_OF_ROWS = 1 << 40  # number of the first key of rows; those before are of columns
+_KEPT = 512  # digests per sketch
+_TABLES = 256  # tables that a process remembers
+_ROWS, _COLUMNS = 0.1, 0.5  # least shares in common to count as the same records
+_BLOCK = 1 << 15  # entries hashed at a time, so that they stay in cache
+_OF_ROWS = 1 << 40  # index of the first row key; smaller indices are column keys
 _KEY = np.uint64(secrets.randbits(64))
 _ODD = np.uint64(0x9E3779B97F4A7C15)
 
 
 def _mixed(words: np.ndarray) -> np.ndarray:
-    """Return splitmix64 of unsigned integers, a bijection that spreads every bit (Vigna 2015)."""
+    """Return keyed splitmix64 of unsigned integers, a bijection mixing all bits (Vigna 2015)."""
     words = words + _KEY
     words ^= words >> np.uint64(30)
     words *= np.uint64(0xBF58476D1CE4E5B9)
@@ -39,39 +40,39 @@ def _mixed(words: np.ndarray) -> np.ndarray:
 
 
 def _keys(count: int, first: int = 0) -> np.ndarray:
-    """Return keys number ``first`` to ``first + count - 1`` of this process, odd."""
+    """Return the odd keys number ``first`` to ``first + count - 1`` of this process."""
     return _mixed(np.arange(first, first + count, dtype=np.uint64) * _ODD) | np.uint64(1)
 
 
 def _words(values: np.ndarray) -> np.ndarray:
-    """Return one integer for every number, the same for 0 and -0 and for both precisions."""
+    """Return a hash of every number, equal for 0 and -0 and for both precisions."""
     return _mixed((np.ascontiguousarray(values, dtype=np.float64) + 0.0).view(np.uint64))
 
 
 @dataclass(frozen=True)
 class Sketch:
-    """The least digests of the different rows and columns of a table, and what all rows add to."""
+    """Bottom-k sketches of the distinct rows and columns of a table, and the sum of row digests."""
 
     n: int
-    total: int  # of the digests of all rows, in any order
-    distinct: int  # rows
+    total: int  # sum of the digests of all rows, whatever their order
+    distinct: int  # number of distinct rows
     rows: np.ndarray
-    columns: np.ndarray  # those that are not constant
+    columns: np.ndarray  # of the columns that are not constant
 
     def shares(self, other: Sketch, within: bool) -> bool:
-        """Whether two tables have rows in common, or columns of the same rows."""
-        # Where rows repeat, equal rows are not the same records: then the tables must be equal, or
-        # belong to one ensemble or search (``within``).
+        """Return whether two tables have rows in common, or columns of the same rows."""
+        # Where rows repeat, equal rows need not be the same records: then the tables must be equal,
+        # or belong to one ensemble or search (``within``).
         if (self.n, self.total) == (other.n, other.total):
             return True
         if self.n == other.n and _common(self.columns, other.columns) >= _COLUMNS:
             return True
-        telling = all(2 * each.distinct >= each.n for each in (self, other))
-        return (within or telling) and _common(self.rows, other.rows) >= _ROWS
+        mostly_distinct = all(2 * each.distinct >= each.n for each in (self, other))
+        return (within or mostly_distinct) and _common(self.rows, other.rows) >= _ROWS
 
 
 def _common(first: np.ndarray, second: np.ndarray) -> float:
-    """Estimate what share of the smaller set the larger one has, from their least digests.
+    """Estimate, from bottom-k sketches, the share of the smaller set that is in the larger one.
 
     Below the smaller of the two largest digests, both sketches are complete.
     """
@@ -85,7 +86,7 @@ def _common(first: np.ndarray, second: np.ndarray) -> float:
 
 
 def _least(digests: np.ndarray) -> np.ndarray:
-    """Return the least of some sorted digests, without keeping the others in memory."""
+    """Return the smallest of some sorted digests, without keeping the others in memory."""
     return digests[:_KEPT].copy()
 
 
@@ -97,7 +98,7 @@ def sketch(X: Any) -> Sketch:
     if sp.issparse(X):
         words = _words(X.data)
         ends = np.concatenate([[np.uint64(0)], np.cumsum(words * across[X.indices])])
-        rows[:] = ends[X.indptr[1:]] - ends[X.indptr[:-1]]  # sums wrap, and so do differences
+        rows[:] = ends[X.indptr[1:]] - ends[X.indptr[:-1]]  # modulo 2**64, as are the sums
         np.add.at(down, X.indices, words * np.repeat(_keys(n, _OF_ROWS), np.diff(X.indptr)))
         varies[X.indices] = True
     else:
@@ -119,16 +120,16 @@ def sketch(X: Any) -> Sketch:
 
 @dataclass
 class Spent:
-    """What fits on one table have cost."""
+    """Privacy cost of the fits on one table."""
 
     table: Sketch
     fits: int = 0
-    epsilon: float = 0.0  # without learned ranges, which several fits may share
+    epsilon: float = 0.0  # excluding learned ranges, which several fits may share
     delta: float = 0.0
     learned: set[LearnedRanges] = field(default_factory=set)
 
     def add(self, other: Spent) -> None:
-        """Count the fits of ``other``."""
+        """Add the fits of ``other``."""
         self.fits += other.fits
         self.epsilon += other.epsilon
         self.delta += other.delta
@@ -136,18 +137,19 @@ class Spent:
 
     def __str__(self) -> str:
         epsilon = self.epsilon + math.fsum(each.epsilon for each in self.learned)
-        return f"epsilon = {epsilon:.6g}" + (f", delta = {self.delta:.3g}" if self.delta else "")
+        delta = f", delta = {at_least(self.delta, 3)}" if self.delta else ""
+        return f"epsilon = {at_least(epsilon, 6)}{delta}"
 
 
 class Fits:
-    """The tables of the last fits, and what was spent on each; threads may share it."""
+    """Thread-safe record of the most recently fitted tables and what was spent on each."""
 
     def __init__(self) -> None:
         self._tables: list[Spent] = []
         self._lock = threading.Lock()
 
     def on(self, table: Sketch, within: bool) -> Spent:
-        """Return the cost of all fits on rows of a table; see :meth:`Sketch.shares`."""
+        """Return the cost of all fits that share rows with a table; see :meth:`Sketch.shares`."""
         found = Spent(table)
         for each in self._tables:
             if each.table.shares(table, within):
@@ -170,5 +172,5 @@ def _equal(first: Sketch, second: Sketch) -> bool:
     )
 
 
-#: Of this process: workers of joblib in other processes have their own.
+#: The fits of this process; joblib workers in other processes have their own.
 PROCESS = Fits()

@@ -1,4 +1,4 @@
-"""Fitted private models as ordinary estimators of scikit-learn."""
+"""Conversion of fitted private models to ordinary scikit-learn estimators."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from .regressors import LinearRegression, Ridge
 
 
 def to_sklearn(model: Any) -> Any:
-    """Return a fitted model as an ordinary estimator of scikit-learn, with the same predictions.
+    """Return an ordinary scikit-learn estimator with the same predictions as a fitted model.
 
-    For tools that know scikit-learn's classes. What is computed from a release costs nothing.
+    For tools that expect scikit-learn's classes. It is post-processing, at no privacy cost.
 
     Parameters
     ----------
@@ -27,14 +27,14 @@ def to_sklearn(model: Any) -> Any:
     Returns
     -------
     sklearn.linear_model.LogisticRegression, Ridge or LinearRegression, or sklearn.svm.LinearSVC
-        With the same ``coef_``, ``intercept_`` and ``classes_``: of a classifier the first for the
-        logistic loss, whose probabilities it has, the last for any other. Of a pipeline, a Pipeline
-        with the same fitted steps before it, such as
+        With the same ``coef_``, ``intercept_`` and ``classes_``. For a classifier, the first if the
+        loss is logistic, with its probabilities, and the last for any other loss. For a pipeline, a
+        Pipeline with the same fitted steps before the model, such as
         :class:`~dpanalysis.preprocessing.PublicEncoder`.
 
     Notes
     -----
-    It has no ``privacy_``: keep the card of the model. A second ``fit`` of it is not private.
+    The result has no ``privacy_``: keep the model's card. Fitting it again is not private.
 
     Raises
     ------

@@ -1,8 +1,8 @@
-r"""Private linear regression, by rules that look at public facts alone.
+r"""Private linear regression, with defaults that depend on public facts only.
 
-The usual way is noise on sufficient statistics, :math:`[X\,y]^\top [X\,y]`. It has to hide a row
-times itself, in about :math:`d^2/2` numbers; noise on gradients hides a row times a residual, in d
-numbers, and a residual can be clipped. ``python -m benchmarks regression`` shows both.
+The usual approach adds noise to the sufficient statistics :math:`[X\,y]^\top [X\,y]`. It must hide
+a row times itself, about :math:`d^2/2` numbers; noise on gradients hides a row times a residual, d
+numbers, and a residual can be clipped. ``python -m benchmarks regression`` compares both.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _NO_RANGE = (
 
 @dataclass(frozen=True)
 class TargetRange:
-    """The public range of the target, and the scale on which it lies in [-1, 1]."""
+    """Public range of the target, with the shift and scale that map it into [-1, 1]."""
 
     low: float
     high: float
@@ -56,9 +56,9 @@ class TargetRange:
 
     @classmethod
     def of(cls, given: Any, centered: bool) -> TargetRange:
-        """Return the range ``given``, or raise; without an intercept it is not centered."""
+        """Return the validated range ``given``, centered if there is an intercept."""
         try:
-            low, high = (float(end) for end in given)
+            low, high = (check_number("target_bounds", end) for end in given)
         except (TypeError, ValueError):
             raise ValueError(_NO_RANGE.format(given)) from None
         center = 0.5 * low + 0.5 * high if centered else 0.0
@@ -68,27 +68,27 @@ class TargetRange:
         return cls(low, high, center, half)
 
     def scaled(self, y: np.ndarray) -> np.ndarray:
-        """Return the targets, cut to the range, in [-1, 1]."""
+        """Return the targets, clipped to the range and scaled to [-1, 1]."""
         cut = np.clip(np.asarray(y, dtype=np.float64), self.low, self.high)
         return np.clip((cut - self.center) / self.half, -1.0, 1.0)  # the quotient is rounded
 
 
-# The rules; targets are in [-1, 1], and columns have size 1. Their numbers are rounded from trials
-# with the diabetes data, and with a column of Adult, Bank and ijcnn1 as the target.
+# The rules; targets are in [-1, 1], and columns have size 1. Their constants are rounded results of
+# trials with the diabetes data, and with a column of Adult, Bank and ijcnn1 as the target.
 
-# Width of Huber's loss times the length of the random term of width 1, and its ends.
+# Width of the Huber loss times the length of the random term at width 1, and its least and largest.
 _WIDTH, _NARROW, _WIDE = 0.0035, 0.25, 1.0
 _FACTOR, _POWER = 7.0, 1.3  # of the penalty
 _CLIPPING = Flat(0.35)  # of descent
-_REACH = 0.5  # length that the noise of descent may add up to; weights are about as long
+_REACH = 0.5  # length to which the noise of descent may add up, about that of the weights
 
 
 def width_for(facts: PublicFacts, budget: Budget) -> float:
-    r"""Return the width of Huber's loss, given the facts of that of width 1.
+    r"""Return the width of the Huber loss, given the facts for width 1.
 
-    A record pulls as hard as the loss is wide, and the noise is as long. Clipped residuals cost
-    accuracy, too, where their law is skewed. So the width is 1 with little noise, where no residual
-    is clipped that is below half of the range of the target, and falls to 1/4 with more.
+    The sensitivity, and hence the noise, is proportional to the width. Clipping residuals costs
+    accuracy where their distribution is skewed. So the width is 1 with little noise, where no
+    residual below half of the target's range is clipped, and falls to 1/4 with more.
     """
     return min(max(_WIDTH / noise_length(facts, budget), _NARROW), _WIDE)
 
@@ -96,51 +96,51 @@ def width_for(facts: PublicFacts, budget: Budget) -> float:
 def penalty_for(facts: PublicFacts, budget: Budget) -> float:
     r"""Return the strength of the L2 penalty for a budget.
 
-    Let the random term have, over n, a length of :math:`\tau`, and the exact weights a length of
-    1. In a direction of variance h the best strength is :math:`\tau^2/h`, by the mean squared
-    error :math:`(\tau^2 + \lambda^2)/(h+\lambda)^2`, for variances above :math:`\tau`; the others
-    are lost. So the best for a whole spectrum is between the square and :math:`\tau`:
-    :math:`7\,\tau^{1.3}` was fitted. The strength is not below
+    Let the random term divided by n have length :math:`\tau`, and the exact weights length 1. In a
+    direction of variance h the best strength is :math:`\tau^2/h`, by the mean squared error
+    :math:`(\tau^2 + \lambda^2)/(h+\lambda)^2`, for variances above :math:`\tau`; the other
+    directions are lost in the noise. So the best strength for a whole spectrum is between
+    :math:`\tau^2` and :math:`\tau`: :math:`7\,\tau^{1.3}` was fitted. The strength is at least
     :func:`~dpanalysis.linear_model.runs.least_penalty`.
     """
     return max(_FACTOR * noise_length(facts, budget) ** _POWER, least_penalty(facts, budget))
 
 
 def descent_for(facts: PublicFacts, budget: Budget) -> SGD | None:
-    """Return noisy descent where it is better: where the random term is long."""
-    # Then gradients, clipped to a length of 0.35, are short beside the longest row.
+    """Return noisy gradient descent where it is better, which is where the random term is long."""
+    # There the clip norm 0.35 is small compared with the longest row.
     if budget.delta == 0.0 or noise_length(facts, budget) < LONG:
         return None
     return clipped_descent(facts, budget, _CLIPPING, 2.0 / facts.hessian_bound, _REACH)
 
 
 class Expected(NamedTuple):
-    """What a run minimizes, and the R^2 to expect of the clearest target."""
+    """The loss that a run minimizes, and the R^2 to expect for the easiest target."""
 
     loss: Loss
     r2: float
 
 
 def expected_r2(facts: PublicFacts, method: Any, noise: float, width: float = _WIDE) -> float:
-    r"""Return the R^2 to expect of the clearest target, from public facts.
+    r"""Return the R^2 to expect for the easiest target, from public facts.
 
-    That is a linear function of columns which are centered and uncorrelated with a variance of v
-    each, itself of variance 1/3, as if spread evenly over [-1, 1].
+    The easiest target is a linear function of centered, uncorrelated columns of variance v each;
+    its own variance is 1/3, as if uniform on [-1, 1].
 
-    *Objective perturbation.* With a random term of length :math:`\tau` over n and a penalty
-    :math:`\lambda` the weights are :math:`(qvw - b)/(qv + \lambda)`, and the variance that they
-    leave unexplained, over 1/3,
+    *Objective perturbation.* With a random term b/n of length :math:`\tau` and a penalty
+    :math:`\lambda` the weights are :math:`(qvw - b)/(qv + \lambda)`, and the unexplained variance,
+    relative to 1/3, is
 
     .. math:: \frac{\lambda^2 + 3 v \tau^2}{(qv + \lambda)^2},
 
-    with q = 1 where no residual is clipped. Residuals spread evenly over an interval of which a
-    share p is within the width pull less by :math:`q = p^3 + 3 p (1 - p^2)/2`; how long the
-    interval is depends on what is left unexplained, so that q is that of a fixed point.
+    with q = 1 where no residual is clipped. For residuals uniform on an interval of which a share
+    p is within the width, the gradient is smaller by a factor :math:`q = p^3 + 3 p (1 - p^2)/2`.
+    That interval depends on the unexplained variance, so q solves a fixed-point equation.
 
-    *Descent* that would go on for a time T without pull reaches a share :math:`1 - e^{-x}` of the
-    weights, :math:`x = v T`, and its noise of length :math:`\tau T` has shrunk to the square
-    :math:`\tau^2 T^2 (1 - e^{-2x})/(2x)`. Where gradients of typical length are clipped, x is
-    smaller by as much.
+    *Descent* for a total time T reaches a share :math:`1 - e^{-x}` of the weights,
+    :math:`x = v T`. Its noise, of length :math:`\tau T` without a gradient, has shrunk to the
+    square :math:`\tau^2 T^2 (1 - e^{-2x})/(2x)`. Where gradients of typical length are clipped, x
+    is smaller by the same factor.
     """
     columns = sum(block.size for block in facts.row_blocks[0])
     square = row_variance(facts)
@@ -150,7 +150,8 @@ def expected_r2(facts: PublicFacts, method: Any, noise: float, width: float = _W
         for _ in range(50):
             p = min(1.0, width / max(math.sqrt(left), width))
             pull = v * (p**3 + 1.5 * p * (1.0 - p**2))
-            left = (method.ridge**2 + 3.0 * v * noise**2) / (pull + method.ridge) ** 2
+            whole = pull + method.ridge  # whose square may overflow
+            left = (method.ridge / whole) ** 2 + 3.0 * v * (noise / whole) ** 2
         return 1.0 - left
     time = PLAIN_STEPS * float(method.step_size)  # type: ignore[arg-type]  # one number
     x = v * time * min(1.0, _CLIPPING.clip_norm / math.sqrt(square / 3.0))
@@ -161,29 +162,29 @@ def expected_r2(facts: PublicFacts, method: Any, noise: float, width: float = _W
 class Ridge(RegressorMixin, PrivateLinearModel):
     r"""Private linear regression with an L2 penalty.
 
-    The loss is the squared error of a residual up to a bound and its tangent beyond (Huber's), so
-    that the pull of a record is bounded, whatever its target. The penalized loss gets a random
-    linear term and is minimized exactly (objective perturbation).
+    The Huber loss, quadratic up to a bound and linear beyond, bounds the gradient of a record
+    whatever its target. A random linear term is added to the penalized loss, which is then
+    minimized exactly (objective perturbation).
 
     Parameters
     ----------
     epsilon : float
         Budget of the fit, in (0, inf).
     delta : float
-        In [0, 1/n); 0 is the pure guarantee.
+        In [0, 1/n); 0 gives pure differential privacy.
     alpha : float or "auto"
-        Strength of the penalty, as in scikit-learn: :math:`\alpha\|w\|^2` beside the sum of
+        Strength of the penalty, as in scikit-learn: :math:`\alpha\|w\|^2`, added to the sum of
         squares, with weights w in units in which features have size 1; in [0, inf). It is raised
-        where privacy needs more. ``"auto"``: by a rule that looks at public facts alone, which for
-        delta > 0 and much noise takes noisy gradient descent instead, without a penalty.
+        where privacy needs more. ``"auto"``: a rule that uses public facts only; for delta > 0 and
+        large noise it selects noisy gradient descent without a penalty instead.
     fit_intercept : bool
-        The intercept is the weight of a constant column, penalized as all others: without data it
+        The intercept is the weight of a constant column, penalized like all others: without data it
         is the middle of ``target_bounds``.
     bounds : (low, high), PublicColumns, RowBound or sequence of RowBound, optional
         As in :class:`LogisticRegression`.
     target_bounds : (low, high)
-        Public range of the target, to which it is cut. It must be given, and not be read off y; a
-        wide one costs accuracy, since the noise is as large.
+        Public range of the target, to which it is clipped. Required, and not to be read off y; a
+        wide range costs accuracy, since the noise is proportional to it.
     relation, size, random_state
         As in :class:`LogisticRegression`.
 
@@ -199,21 +200,21 @@ class Ridge(RegressorMixin, PrivateLinearModel):
 
     Notes
     -----
-    *Privacy.* Huber's loss of width h is convex, with a slope of at most h and a curvature of at
-    most 1, at any prediction and any target. So the gradient of a record with a row of length R is
-    at most hR long, and its Hessian has rank 1 and a trace of at most :math:`R^2`. These are the
-    assumptions of :class:`dpanalysis.privacy.queries.PerturbedMinimum`, where the proof is: with
-    noise of a norm in which a gradient moves by S in units of its scale, and a penalty of
-    strength c on the sum, the pure loss is at most :math:`S + \ln(1 + R^2/c)`. Of descent each step
-    is a sum of clipped gradients with Gaussian noise.
+    *Privacy.* The Huber loss of width h is convex, with slope at most h and curvature at most 1,
+    at any prediction and any target. So the gradient of a record with a row of length R has norm
+    at most hR, and its Hessian has rank 1 and trace at most :math:`R^2`. These are the
+    assumptions of :class:`dpanalysis.privacy.queries.PerturbedMinimum`, which has the proof: if
+    the gradient has sensitivity S in the norm of the noise, in units of its scale, and the sum is
+    penalized with strength c, the pure privacy loss is at most :math:`S + \ln(1 + R^2/c)`. Each
+    step of descent releases a sum of clipped gradients with Gaussian noise.
 
-    *The width* is 1 on the scale on which the target lies in [-1, 1] (half of its range) with
-    little noise, and 1/4 with much, by public facts; the card states it. With residuals below it
-    the minimizer is that of the squared error.
+    *The width*, on the scale on which the target lies in [-1, 1], is 1 (half of the range) with
+    little noise and 1/4 with much, by public facts; the card states it. If all residuals are
+    smaller, the minimizer is that of the squared error.
 
-    *Why not sufficient statistics* (AdaSSP of Wang 2018 and others), the usual way: noise on
-    :math:`[X\,y]^\top[X\,y]` hides the longest row times itself; this hides the row times a
-    clipped residual. On all data of ``python -m benchmarks regression`` it is less accurate.
+    *Why not sufficient statistics* (AdaSSP of Wang 2018 and others), the usual approach: noise on
+    :math:`[X\,y]^\top[X\,y]` hides the longest row times itself; here it hides the row times a
+    clipped residual. AdaSSP is less accurate on all data of ``python -m benchmarks regression``.
 
     References
     ----------
@@ -279,7 +280,7 @@ class Ridge(RegressorMixin, PrivateLinearModel):
     def _solve(
         self, D: Any, targets: np.ndarray, known: Any, row_bound: Any, budget: Budget, rng: Any
     ) -> list[Run]:
-        """Return the one run, whose weights are for scaled rows and targets."""
+        """Return a single run, whose weights refer to scaled rows and targets."""
 
         def problem(loss: Loss) -> ERM:
             return ERM(D, targets, loss, None, row_bound, size=self.size)
@@ -304,14 +305,14 @@ class Ridge(RegressorMixin, PrivateLinearModel):
             text = _little(expected, facts.n, D.shape[1], budget.limit)
             warnings.warn(text, PrivacyWarning, stacklevel=4)
         found = run(chosen, budget, rng, "auto", method)
-        return [replace(found, outlook=Expected(chosen.loss, expected))]
+        return [replace(found, expected=Expected(chosen.loss, expected))]
 
     def _keep(self, coef: np.ndarray, intercept: np.ndarray, known: TargetRange) -> None:
         self.coef_ = known.half * coef[0]
         self.intercept_ = known.center + known.half * float(intercept[0])
 
     def _method_facts(self, runs: list[Run], n: int, delta: float) -> dict[str, str]:
-        loss = runs[0].outlook.loss
+        loss = runs[0].expected.loss
         width = f"Huber's of width {loss.width:.3g}" if type(loss) is Huber else "squared error"
         return {
             "Loss": f"{width}, for targets on the scale from -1 to 1",
@@ -322,7 +323,7 @@ class Ridge(RegressorMixin, PrivateLinearModel):
         known = self._range()
         facts = {
             "Target": f"cut to the range from {known.low:g} to {known.high:g}, taken as public",
-            "Expected": f"{_of_clearest(runs[0].outlook.r2)}; by sizes and bounds alone",
+            "Expected": f"{_of_clearest(runs[0].expected.r2)}; by sizes and bounds alone",
         }
         return facts, ["the range of the target"], []
 
@@ -335,7 +336,7 @@ def _of_clearest(expected: float) -> str:
 
 
 def _little(expected: float, n: int, d: int, epsilon: float) -> str:
-    """Return the warning that the noise hides more than half of what could be explained."""
+    """Return the warning that the noise hides more than half of the explainable variance."""
     return (
         f"little data for this epsilon: by n = {n}, d = {d} weights, epsilon = {epsilon:g} and the "
         f"bounds alone, {_of_clearest(expected)}. What would help: fewer columns or categories, "
@@ -346,7 +347,7 @@ def _little(expected: float, n: int, d: int, epsilon: float) -> str:
 class LinearRegression(Ridge):
     """Private linear regression without a penalty to choose: :class:`Ridge` with ``alpha="auto"``.
 
-    Privacy needs a penalty, and noise wants one; it vanishes with more rows.
+    Privacy requires a penalty, and it reduces the effect of noise; it vanishes as n grows.
 
     Parameters
     ----------

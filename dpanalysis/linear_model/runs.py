@@ -1,6 +1,6 @@
 """One private run on bounded rows: its method, its penalty and its cost.
 
-Where the user gives neither, both are chosen from public facts and the budget alone.
+Unless the user gives method or penalty, both depend on public facts and the budget only.
 """
 
 from __future__ import annotations
@@ -32,51 +32,51 @@ from ..privacy.queries import PerturbedMinimum, curvature_of
 from ..problems.base import Problem
 from ..tuning import PrivateLoss, repeat_and_select
 
-#: Most of epsilon that the curvature of a record may cost; the rest buys the noise.
+#: Largest share of epsilon for the curvature of a record; the rest is spent on the noise.
 CURVATURE_SHARE = 0.5
 
-#: Most epsilon that the curvature may cost, which is a floor of the penalty: :func:`least_penalty`.
+#: Largest epsilon for the curvature, which bounds the penalty from below: :func:`least_penalty`.
 MOST_CURVATURE = 2.0
 
-#: Of the solver; see :class:`~dpanalysis.methods.ObjectivePerturbation`.
+#: Tolerance of the solver; see :class:`~dpanalysis.methods.ObjectivePerturbation`.
 TOLERANCE = 1e-11
 
-#: The rule; ``python -m benchmarks penalty`` fits it to Adult, Bank and ijcnn1, and looks at the
-#: outcome on Covertype and a9a.
+#: The penalty rule; ``python -m benchmarks penalty`` fits it to Adult, Bank and ijcnn1, and
+#: evaluates it on Covertype and a9a.
 FACTOR, POWER = 0.85, 1.45
 
-#: Length of the random term over n from which noisy descent is the better of the two; see
-#: :func:`descent`. ``python -m benchmarks gaussian`` shows both.
+#: Length of the random term over n from which noisy descent is better; see :func:`descent`.
+#: ``python -m benchmarks gaussian`` compares both.
 LONG = 0.015
 
-#: Candidates of ``C="private"``: times the default penalty.
+#: Candidates of ``C="private"``, as multiples of the default penalty.
 TRIED = (0.25, 1.0, 4.0)
-#: How often they are tried: by the logarithmic law a run gets half of epsilon, and by no law more.
+#: Number of trials: with the logarithmic law a run gets half of epsilon, the most of all laws.
 REPEATS = Repeats(6.0, 0.0)
-_CLIP = 2.0  # of a loss in the score
+_CLIP = 2.0  # of the losses in the score
 _CLIPPING = Flat(1.0)  # of descent
 
 
 def perturbation() -> ObjectivePerturbation:
-    """Return the estimators' objective perturbation, still without a penalty."""
+    """Return objective perturbation with the estimators' settings, but without a penalty."""
     return ObjectivePerturbation(CURVATURE_SHARE, tolerance=TOLERANCE)
 
 
 def default_penalty(facts: PublicFacts, budget: Budget) -> float:
     r"""Return the strength of the L2 penalty for a budget.
 
-    The random term has, over n, a mean length :math:`\tau` that follows from the public facts. A
-    stronger penalty makes the answer less noisy and pulls it to 0: where the penalty outweighs the
-    curvature of the data, the best strength is :math:`\tau` over the length of the exact weights,
-    and less elsewhere. :math:`0.85\,\tau^{1.45}` was fitted for columns of size 1. The strength is
-    not below :func:`least_penalty`.
+    The random term divided by n has a mean length :math:`\tau` that follows from the public facts.
+    A stronger penalty reduces the noise of the answer and shrinks it to 0: where the penalty
+    outweighs the curvature of the data, the best strength is :math:`\tau` over the length of the
+    exact weights, and less elsewhere. :math:`0.85\,\tau^{1.45}` was fitted for columns of size 1.
+    The strength is at least :func:`least_penalty`.
     """
     return max(FACTOR * noise_length(facts, budget) ** POWER, least_penalty(facts, budget))
 
 
-@lru_cache(maxsize=16)  # the rules below ask for the same one, and so does each class of several
+@lru_cache(maxsize=16)  # several rules, and the runs of all classes, use the same value
 def noise_length(facts: PublicFacts, budget: Budget) -> float:
-    """Return the mean length of the random term over n, if the curvature of a record were free."""
+    """Return the mean length of the random term over n, with no budget spent on curvature."""
     stiff = replace(facts, mu=1e9 * curvature_of(facts).trace)
     term = perturbation().prepare(stiff, budget, "tightest")
     return math.sqrt(term.expected_square(facts.d)) / facts.n
@@ -85,15 +85,15 @@ def noise_length(facts: PublicFacts, budget: Budget) -> float:
 def least_penalty(facts: PublicFacts, budget: Budget) -> float:
     r"""Return the penalty below which curvature, or hiding the solver's error, costs too much.
 
-    The curvature has half of epsilon, and the noise that hides the error has a length of a tenth.
+    The curvature gets half of epsilon, and the noise that hides the error has a length of 0.1.
 
-    However large epsilon, the penalty is one that a fit without privacy wants as well. Weights with
-    a normal prior under which the score of the longest row, of length R, has variance
-    :math:`s^2` have the penalty :math:`R^2/(s^2 n)` at the maximum of the posterior. Where the
+    However large epsilon, the penalty is one that suits a fit without privacy as well. Under a
+    normal prior on the weights for which the score of the longest row, of length R, has variance
+    :math:`s^2`, the maximum a posteriori estimate has the penalty :math:`R^2/(s^2 n)`. If the
     curvature of a record costs kappa, the logistic loss has :math:`s^2 = 4 (e^\kappa - 1)`. Kappa
-    is at most 2, that is a standard deviation s of 5, or a probability of .993; with many columns
-    for the rows, weaker penalties overfit. So this floor never binds up to epsilon = 4, and later
-    where the noise asks for more.
+    is at most 2, which is a standard deviation s of 5, or a probability of .993; with many columns
+    relative to the rows, weaker penalties overfit. So this floor never binds up to epsilon = 4, nor
+    above where the noise requires a stronger penalty.
     """
     method, tilt = perturbation(), noise_length(facts, budget)
 
@@ -101,7 +101,7 @@ def least_penalty(facts: PublicFacts, budget: Budget) -> float:
         error = 2.0 * method.least_tolerance(facts, strength, tilt) / strength
         return error * facts.d / (SOLVER_SHARE * budget.limit)
 
-    # A doubled strength halves it at least, so the smallest power of 2 is found by bisection.
+    # Doubling the strength at least halves it, so bisection finds the smallest power of 2.
     powers = range(-60, 1000)
     strength = 2.0 ** powers[bisect_left(powers, True, key=lambda k: not hidden(2.0**k) > 0.1)]
     most = min(CURVATURE_SHARE * budget.limit, MOST_CURVATURE)
@@ -109,26 +109,26 @@ def least_penalty(facts: PublicFacts, budget: Budget) -> float:
 
 
 def descent(facts: PublicFacts, budget: Budget, always: bool = False) -> SGD | None:
-    r"""Return noisy descent where it is better than objective perturbation, by public facts.
+    r"""Return noisy descent if it is better than objective perturbation, by public facts.
 
-    Descent clips gradients to a length of 1, which no proof of objective perturbation can, and
-    that outweighs the cost of its many steps where the noise is long. Columns have size 1, so one
-    choice suits all data sets: 100 steps on all records, which lead as far as 500 plain
-    steps of size 1, or less far where the noise that they add up would be longer than 10.
+    Descent clips gradients to a length of 1, which no proof of objective perturbation allows. That
+    outweighs the cost of its many steps where the noise is long. Columns have size 1, so one
+    choice suits all data sets: 100 full-batch steps, equivalent to 500 steps of size 1 without
+    momentum, or shorter ones where the accumulated noise would be longer than 10.
     """
     if budget.delta == 0.0 or not (always or noise_length(facts, budget) >= LONG):
         return None
     return clipped_descent(facts, budget, _CLIPPING, 1.0, 10.0)
 
 
-#: So many plain steps lead as far as those of :func:`clipped_descent`.
+#: Number of steps without momentum equivalent to those of :func:`clipped_descent`.
 PLAIN_STEPS = 500
 
 
 def clipped_descent(
     facts: PublicFacts, budget: Budget, clipping: Flat, step: float, reach: float
 ) -> SGD:
-    """Return 100 steps of size ``step`` at most, whose noise adds up to a length of ``reach``."""
+    """Return 100 steps of size at most ``step``, whose noise adds up to at most ``reach``."""
     noise = PLAIN_STEPS * mean_noise(facts, budget, clipping) * math.sqrt(facts.d)
     size = min(step, reach / noise)
     return SGD(size, 100, sampling=Full(), clipping=clipping, momentum=0.8)
@@ -136,7 +136,7 @@ def clipped_descent(
 
 @lru_cache(maxsize=16)
 def mean_noise(facts: PublicFacts, budget: Budget, clipping: Flat) -> float:
-    """Return the deviation of all steps' mean noise, that of one step at the cost of the budget."""
+    """Return the standard deviation of the steps' mean noise: one release with the whole budget."""
     moved = facts.record_sensitivity(2, clipping) / facts.n
     return calibrate(lambda std: Gaussian(std, moved), budget, (1e-3 * moved, 1e12 * moved))
 
@@ -145,56 +145,56 @@ def mean_noise(facts: PublicFacts, budget: Budget, clipping: Flat) -> float:
 
 
 @dataclass(frozen=True)
-class Outlook:
-    r"""What the noise leaves of the clearest labels, from public facts alone.
+class ExpectedAccuracy:
+    r"""Accuracy to expect, despite the noise, on the easiest labels, from public facts only.
 
-    Labels are clearest if they follow a linear rule exactly, :math:`y = \mathrm{sign}\langle x,
+    The easiest labels follow a linear rule exactly, :math:`y = \mathrm{sign}\langle x,
     u\rangle`, with equally frequent classes. Let the columns of x be centered and uncorrelated with
-    a variance of :math:`\sigma^2`, and :math:`\langle x, u\rangle` be close to normal. At w = 0
-    the mean gradient of a loss of slope s there is then :math:`-s\,\mathrm{E}[y x]`, which has the
+    variance :math:`\sigma^2`, and :math:`\langle x, u\rangle` be close to normal. The mean gradient
+    at w = 0 of a loss with slope s there is then :math:`-s\,\mathrm{E}[y x]`, which has the
     direction of u and the length
 
     .. math:: s \sigma \sqrt{2/\pi},
 
-    whatever the number of columns: that is all with which the records pull. The noise pulls into a
-    random direction with a length :math:`\tau`: of objective perturbation the random term over n,
-    of descent the mean noise of all steps. In many dimensions the two are orthogonal, and a penalty
-    or a curvature that is the same in all directions changes the length of w and not its direction.
-    So w has an angle of :math:`\theta = \arctan(\tau / (s \sigma \sqrt{2/\pi}))` to u, and of
-    spherical x a share of :math:`1 - \theta/\pi` is on the same side of both.
+    whatever the number of columns. This is the whole signal. The noise has a random direction and a
+    length :math:`\tau`: that of the random term over n for objective perturbation, that of the mean
+    noise of all steps for descent. In high dimensions the two are orthogonal, and an isotropic
+    penalty or curvature changes the length of w but not its direction. So w has an angle of
+    :math:`\theta = \arctan(\tau / (s \sigma \sqrt{2/\pi}))` to u, and a share of
+    :math:`1 - \theta/\pi` of spherically distributed x is on the same side of both.
 
-    Real labels are less clear and lose more. The largest class of unequal ones has a larger share
-    than a half, which the intercept finds.
+    Real labels are harder and lose more. With unequal classes, the largest has a share above one
+    half, which the intercept finds.
 
     Notes
     -----
-    *Variances.* Numbers are taken as uniform in their ranges, categories as equally frequent, and
-    of a row of which a norm is bounded, as that long.
+    *Variances.* Numbers are taken as uniform on their ranges, categories as equally frequent, and
+    rows with a bounded norm as having that norm.
 
-    *Clipping.* Where a gradient of typical length would be longer than the clip norm of descent,
-    the records' pull is shorter by as much.
+    *Clipping.* Where a gradient of typical length would exceed the clip norm of descent, the signal
+    is shorter by the same factor.
 
-    *Classes.* Of softmax regression with K classes two are told apart by a difference of weights,
-    in which a share of 2/K of the records pulls, with twice the slope, against a share of 2/K of
-    the noise's square.
+    *Classes.* In softmax regression with K classes, two classes are separated by a difference of
+    weights. A share of 2/K of the records contributes to it, with twice the slope, against a share
+    of 2/K of the noise's square.
     """
 
-    noise: float  # its length, in units of the pull of all records
+    noise: float  # length of the noise relative to the mean gradient
 
     @property
-    def right(self) -> float:
-        """Share of the clearest labels that are expected to be predicted."""
+    def accuracy(self) -> float:
+        """Expected share of correct predictions of the easiest labels."""
         return 1.0 - math.atan(self.noise) / math.pi
 
 
-def outlook(
+def expected_accuracy(
     facts: PublicFacts, budget: Budget, slope: float, C: float | str, may_descend: bool
-) -> Outlook | None:
-    """Return what to expect of :func:`run` with this slope at 0; None for a slope of 0."""
+) -> ExpectedAccuracy | None:
+    """Return the accuracy to expect of :func:`run` for this slope at 0; None for a slope of 0."""
     if not slope:
         return None
     if C == "private":
-        budget = replace(budget, epsilon=0.5 * budget.limit)  # of each of several runs
+        budget = replace(budget, epsilon=0.5 * budget.limit)  # of each of the runs
     width = sum(block.size for block in facts.row_blocks[0])
     square = row_variance(facts)
     pull = slope * math.sqrt(2.0 / math.pi * square / width)
@@ -206,16 +206,16 @@ def outlook(
     K = facts.d // width
     if K > 1:
         noise, pull = math.sqrt(2.0 / K) * noise, 2.0 * (2.0 / K) * pull
-    return Outlook(noise / pull)
+    return ExpectedAccuracy(noise / pull)
 
 
 def row_variance(facts: PublicFacts) -> float:
-    """Return the sum of the variances of the columns; see :class:`Outlook`."""
+    """Return the sum of the variances of the columns; see :class:`ExpectedAccuracy`."""
     return min(sum(map(_variance, blocks)) for blocks in facts.row_blocks)
 
 
 def _variance(block: Block) -> float:
-    """Return the variance of all columns of a block of a typical row; see :class:`Outlook`."""
+    """Return the total variance of the columns of a block; see :class:`ExpectedAccuracy`."""
     square = block.radius**2
     if block.order == 1 and block.size > 1:
         return square * (1.0 - 1.0 / block.size)
@@ -224,19 +224,19 @@ def _variance(block: Block) -> float:
 
 @dataclass(frozen=True)
 class Run:
-    """The weights of a run, shape (d,), its plan and cost, and whether it raised the penalty."""
+    """Weights of a run, shape (d,), its plan and cost, and whether it raised the penalty."""
 
     w: np.ndarray
     plan: Any
     events: tuple[Event, ...]
     epsilon: float
     delta: float
-    outlook: Any = None
+    expected: Any = None
     raised: bool = False
 
     @property
     def ledger(self) -> list[str]:
-        """Each release in a line of plain words."""
+        """One line describing each release."""
         if isinstance(self.plan, PerturbedMinimum) and type(self.events[0]) is Sampled:
             minimizer, hidden = (each.describe() for each in self.events[0].events)
             return [
@@ -254,7 +254,7 @@ def run(
     method: Method | None = None,
     may_descend: bool = False,
 ) -> Run:
-    """Run ``method``, or without one the method and the penalty of the rules for ``C``."""
+    """Run ``method``, or, if None, the method and penalty that the rules choose for ``C``."""
     if method is None:
         facts = problem.facts(budget.relation)
         if C == "private":
@@ -277,9 +277,9 @@ def _ridge(of: Any) -> float:
 def rule_facts(
     runs: Sequence[Run], given: float | str, delta: float, clip: float = 1.0
 ) -> dict[str, str]:
-    """Return a card's part about method and penalty, of which a number or a rule was ``given``.
+    """Return the card's entries about method and penalty; ``given`` is C or alpha.
 
-    ``clip`` is the clip norm of a descent.
+    ``clip`` is the clip norm of descent.
     """
     plan = runs[0].plan
     if not isinstance(plan, PerturbedMinimum):
@@ -320,7 +320,7 @@ def rule_facts(
 
 
 def _counted(ledger: Ledger) -> tuple[Event, ...]:
-    """Return each event once with its count: some methods alternate two of them for long."""
+    """Return each event once with its count: some methods alternate two events many times."""
     counts: dict[Event, int] = {}
     for event in ledger:
         one, count = (event.event, event.count) if isinstance(event, Repeated) else (event, 1)
@@ -329,7 +329,7 @@ def _counted(ledger: Ledger) -> tuple[Event, ...]:
 
 
 def _selected(problem: Problem, facts: PublicFacts, budget: Budget, rng: Any) -> Run:
-    """Return the best of a random number of runs with penalties around the default."""
+    """Return the privately selected best of several runs with penalties around the default."""
 
     def candidate(budget: Budget, rng: Any, times: float) -> Result:
         method = replace(perturbation(), ridge=times * default_penalty(facts, budget))

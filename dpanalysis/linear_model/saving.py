@@ -1,4 +1,4 @@
-"""Fitted models as JSON files; loading one executes no code."""
+"""Saving fitted models as JSON files; loading one executes no code."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import fields, is_dataclass
-from decimal import Decimal
-from fractions import Fraction
+from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any, TextIO, get_args
 
@@ -17,9 +15,12 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import check_is_fitted
 
 from .. import clipping, methods
+from ..experiments.checkpoint import decoded, encoded
 from ..methods.base import Method
+from ..preprocessing.columns import learned_by
 from ..preprocessing.encoder import PublicEncoder
 from ..privacy.accounting.sampling import EpochSampling, Sampling
+from ..problems.row_bound import RowBound
 from ..theory import Shares
 from .card import PrivacyCard
 from .classifiers import OUR_LOSSES, LinearSVC, LogisticRegression, PrivateClassifier
@@ -32,73 +33,61 @@ _KINDS: dict[str, type[PrivateLinearModel]] = {
     kind.__name__: kind
     for kind in (LinearRegression, LinearSVC, LogisticRegression, PrivateClassifier, Ridge)
 }
+_METHODS = [each for each in vars(methods).values() if isinstance(each, type)]
 
-
-def _is_method(kind: Any) -> bool:
-    return isinstance(kind, type) and issubclass(kind, Method)
-
-
-#: What a file may name as a loss, a method or a part of one: all fields of these are plain values.
+#: Classes that a file may name as a loss, a method or a part of one; their fields are plain values.
 _STORABLE: dict[str, type] = {
     kind.__name__: kind
     for kind in (
         *OUR_LOSSES,
         *(clipping.Automatic, clipping.Flat, clipping.PerSampleAdaptive, clipping.Value),
         *(*get_args(Sampling), *get_args(EpochSampling), Shares),
-        *(each for each in vars(methods).values() if is_dataclass(each) and _is_method(each)),
+        *(each for each in _METHODS if is_dataclass(each) and issubclass(each, Method)),
     )
 }
 
 
 def _plain(name: str, value: Any) -> Any:
-    """Return a loss, a method or a field of one as JSON values, or raise naming the parameter."""
-    if isinstance(value, (np.generic, Decimal, Fraction)):
-        value = value.item() if isinstance(value, np.generic) else float(value)
-    if value is None or isinstance(value, (str, bool, int, float)):
-        return value
-    if type(value) is tuple:
-        return [_plain(name, each) for each in value]
-    if type(value) not in _STORABLE.values():
+    """Return a loss, a method or a number as JSON values, or raise naming the parameter."""
+    try:
+        return encoded(value, _STORABLE)
+    except TypeError:
         raise TypeError(
             f"{name} must be of classes of dpanalysis alone to be saved, since a file holds no "
             f"code, got {value!r}; coef_ and intercept_ are all that predictions need"
-        )
-    kept = [each.name for each in fields(value) if each.init] if is_dataclass(value) else []
-    if isinstance(value, Shares):
-        kept = list(value._fields)
-    return {
-        "class": type(value).__name__,
-        **{each: _plain(name, getattr(value, each)) for each in kept},
-    }
+        ) from None
 
 
-def _from_plain(value: Any) -> Any:
-    """Return what :func:`_plain` described."""
-    if isinstance(value, dict):
-        values = {name: _from_plain(each) for name, each in value.items() if name != "class"}
-        return _STORABLE[value["class"]](**values)
-    return tuple(map(_from_plain, value)) if isinstance(value, list) else value
+def _public_range(bounds: Any) -> list[Any] | None:
+    """Return bounds (low, high) as JSON values; None for others, and for what was paid for."""
+    if not isinstance(bounds, (tuple, list, np.ndarray)) or any(map(learned_by, bounds)):
+        return None
+    if any(isinstance(each, RowBound) for each in bounds):
+        return None
+    return [np.asarray(end, dtype=np.float64).tolist() for end in bounds]
 
 
 def save(model: Any, path: str | os.PathLike[str]) -> None:
-    """Write a fitted model, alone or behind a :class:`PublicEncoder`, to a JSON file.
+    """Write a fitted model, optionally with its :class:`PublicEncoder`, to a JSON file.
+
+    Its parameters are kept, except ``random_state`` and bounds that are not a public (low, high).
 
     Parameters
     ----------
     model : LogisticRegression, LinearSVC, PrivateClassifier, Ridge, LinearRegression, or Pipeline
-        Of an encoder and one of these.
+        A Pipeline must consist of an encoder and one of the others.
     path : str or path-like
 
     Raises
     ------
     TypeError
-        If it is another model, its labels are neither numbers nor words, or its loss or method is
-        of a class that is not of this package or holds a function, as a schedule of steps and
+        If it is another model, its labels are neither numbers nor strings, or its loss or method
+        is user-defined or contains a function, as a schedule of step sizes and
         :class:`dpanalysis.clipping.Custom` do.
     sklearn.exceptions.NotFittedError
         If it is not fitted.
     FileNotFoundError
-        If there is no folder for the file.
+        If the folder of the file does not exist.
 
     Examples
     --------
@@ -130,6 +119,9 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
         raise TypeError(f"classes must be numbers or words to be saved, got {classes!r}")
     if type(last) is PrivateClassifier:
         parameters |= {name: _plain(name, getattr(last, name)) for name in ("loss", "method")}
+    parameters["bounds"] = _public_range(last.bounds)
+    if own.get("classes") is not None:
+        parameters["classes"] = np.asarray(last.classes).tolist()
     if getattr(last, "class_weight", None):
         pairs = last.class_weight.items()
         parameters["class_weight"] = [[np.asarray(key).tolist(), float(v)] for key, v in pairs]
@@ -147,7 +139,7 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
         "intercept": np.asarray(last.intercept_).tolist(),
         "privacy": json.loads(last.privacy_.to_json()),
     }
-    with whole_file(path) as file:
+    with atomic_file(path) as file:
         file.write(json.dumps(content, indent=1, allow_nan=False) + "\n")
 
 
@@ -157,17 +149,34 @@ def _dtype_name(classes: np.ndarray | None) -> str | None:
     return "object" if classes.dtype.kind == "O" else classes.dtype.str
 
 
-@contextmanager
-def whole_file(path: str | os.PathLike[str]) -> Iterator[TextIO]:
-    """Open a text file that appears, or replaces an older one, once all is written."""
+def check_writable(path: str | os.PathLike[str]) -> None:
+    """Raise OSError if :func:`atomic_file` could not write a file; leave nothing behind."""
     path = Path(path).resolve()
-    if path.exists() and not path.is_file():  # a device or a pipe has no name to take over
+    if not path.exists() or path.is_file():
+        part = _part(path)
+        try:
+            part.open("x").close()
+        except OSError as error:
+            error.filename = str(path)
+            raise
+        part.unlink()
+
+
+def _part(path: Path) -> Path:
+    return path.with_name(f".{path.name}.{os.getpid()}.part")
+
+
+@contextmanager
+def atomic_file(path: str | os.PathLike[str]) -> Iterator[TextIO]:
+    """Open a text file for an atomic write: it appears, or is replaced, once complete."""
+    path = Path(path).resolve()
+    if path.exists() and not path.is_file():  # a device or a pipe cannot be replaced by renaming
         with open(path, "w", newline="", encoding="utf-8") as file:
             yield file
         return
     if not path.parent.is_dir():
         raise FileNotFoundError(f"path must lie in a folder that is there, got {path}")
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    part = _part(path)
     try:
         with open(part, "x", newline="", encoding="utf-8") as file:
             yield file
@@ -177,12 +186,14 @@ def whole_file(path: str | os.PathLike[str]) -> Iterator[TextIO]:
 
 
 def load(path: str | os.PathLike[str]) -> Any:
-    """Return the model that :func:`save` wrote: an estimator, or a Pipeline with its encoder."""
+    """Return the model written by :func:`save`: an estimator, or a Pipeline with its encoder."""
     try:
         content = json.loads(Path(path).read_text(encoding="utf-8"))
         if content["format"] != _FORMAT or content["version"] != _VERSION:
             raise ValueError(f"format {content['format']!r}, version {content['version']!r}")
-        parameters = {name: _from_plain(each) for name, each in content["parameters"].items()}
+        parameters = {
+            name: decoded(each, _STORABLE) for name, each in content["parameters"].items()
+        }
         if "class_weight" in parameters:
             parameters["class_weight"] = dict(parameters["class_weight"])
         model = _KINDS[content["kind"]](**parameters)
@@ -207,6 +218,8 @@ def load(path: str | os.PathLike[str]) -> Any:
             model.feature_names_in_ = np.array(content["feature_names"], dtype=object)
         model.privacy_ = PrivacyCard.from_json(json.dumps(content["privacy"]))
         encoder = content["encoder"] and PublicEncoder.from_dict(content["encoder"])
+        if encoder and content["feature_names"] is not None:  # the model has seen tables
+            encoder.set_output(transform="pandas")
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{path}: not a model that dpanalysis has saved ({error})") from error
     return Pipeline([("encoder", encoder), ("model", model)]) if encoder else model

@@ -21,22 +21,22 @@ _BALANCED = (
 
 @dataclass(frozen=True)
 class ClassWeighted(Loss):
-    r"""A loss times a public weight that the label decides.
+    r"""A loss times a public weight that depends on the label.
 
     With weights :math:`v_y > 0` the loss of a record is :math:`v_y\,\ell(z, y)`.
 
     Notes
     -----
-    *Sensitivity.* A weight is a number of its own record alone, and at most
-    :math:`V = \max(v_{-1}, v_1)`. So a record's derivative is at most V times the loss's bound, as
-    are its second derivative and the Lipschitz constant of that: every sensitivity is computed from
-    these constants. The sum of gradients moves by VG where G bounds one record's, and by 2VG where
-    a record is replaced, also by one of the other class.
+    *Sensitivity.* A weight depends on its own record only, and is at most
+    :math:`V = \max(v_{-1}, v_1)`. So the derivative, the second derivative and the Lipschitz
+    constant of the latter are at most V times the bounds of the loss; every sensitivity is computed
+    from these constants. If G bounds the gradient of a record, adding or removing a record changes
+    the sum of gradients by at most VG, and replacing one, also by one of the other class, by 2VG.
 
-    *A record that pulls as hard as it can does not bend.* If the loss has that property, so has
-    this one. Let G and M bound its derivatives, and a record of weight v have the slope
-    :math:`v q G`, that is the share :math:`p = vq/V \le q` of the new bound VG. Its curvature is at
-    most :math:`4 v M q (1 - q) = 4 V M p (1 - q) \le 4 (VM) p (1 - p)`.
+    *Curvature vanishes at the maximal slope* if it does so for the unweighted loss. Let G and M
+    bound the derivatives of the latter, and a record of weight v have slope :math:`v q G`, that is,
+    the share :math:`p = vq/V \le q` of the new bound VG. Its curvature is at most
+    :math:`4 v M q (1 - q) = 4 V M p (1 - q) \le 4 (VM) p (1 - p)`.
 
     Examples
     --------
@@ -58,32 +58,32 @@ class ClassWeighted(Loss):
 
     @property
     def convex(self) -> bool:  # type: ignore[override]
-        """As of the loss."""
+        """Whether the unweighted loss is convex."""
         return self.loss.convex
 
     @property
     def lipschitz(self) -> float:  # type: ignore[override]
-        """Of the heavier label."""
+        """Bound on the derivative, for the label with the larger weight."""
         return self._most * self.loss.lipschitz
 
     @property
     def smoothness(self) -> float:  # type: ignore[override]
-        """Of the heavier label."""
+        """Bound on the second derivative, for the label with the larger weight."""
         return self._most * self.loss.smoothness
 
     @property
     def hessian_lipschitz(self) -> float:  # type: ignore[override]
-        """Of the heavier label."""
+        """Lipschitz constant of the second derivative, for the label with the larger weight."""
         return self._most * self.loss.hessian_lipschitz
 
     @property
     def curvature_vanishes_at_max_slope(self) -> bool:  # type: ignore[override]
-        """As of the loss; see Notes."""
+        """Whether the unweighted loss has this property; see Notes."""
         return self.loss.curvature_vanishes_at_max_slope
 
     @property
     def lowest(self) -> float:  # type: ignore[override]
-        """Of the label for which it is lower."""
+        """Lower bound on the loss, for the label for which it is lower."""
         return min(self.negative * self.loss.lowest, self.positive * self.loss.lowest)
 
     def _weight(self, y: Any) -> Any:
@@ -107,7 +107,7 @@ class ClassWeighted(Loss):
 
 
 def weights_of(class_weight: Any, classes: np.ndarray) -> list[float]:
-    """Return the public weight of every class, 1 for those that are not named, or raise."""
+    """Return the validated public weight of every class, 1 for those not named."""
     if class_weight is None:
         return [1.0] * len(classes)
     names = classes.tolist()

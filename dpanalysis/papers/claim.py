@@ -425,28 +425,12 @@ class Claim:
 
     Attributes
     ----------
-    id : str
-        The id of the paper, a hyphen and the number of the claim: "001-9".
-    source : str
-        Theorem, equation or section.
-    printed, used : str
-        The statement as printed, and as used here ("" where they are the same).
-    verdict : {"holds", "repaired", "sharpened", "corrected", "refuted"}
-        The verdict that the evidence must give; otherwise the claim fails.
+    id, source, printed, used, verdict, says, hypotheses, changes, adversary, judges
+        As for :func:`register`.
     check : callable
         ``check(effort)`` yields :class:`Evidence`; ``effort`` is an :class:`Effort`.
     notes : tuple of (str, str)
         Further remarks for a report: pairs of a heading and a text.
-    says : str
-        One sentence: what the paper says, in its own words.
-    hypotheses : str
-        Which hypotheses of the printed statement the check satisfies.
-    changes : str
-        One sentence: what would change the verdict.
-    adversary : callable or None
-        ``adversary(effort)`` argues for the paper: see :func:`register`.
-    judges : {"print", "code", "figures"}
-        What the verdict judges: the printed paper, public code, or figures of a repository.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""Bounded rows of tables, by public domains or by bounds that cost epsilon.
+"""Preprocessing of tables into bounded rows, by public domains or by privately learned bounds.
 
 It needs scikit-learn: ``pip install 'dpanalysis-toolkit[sklearn]'``.
 """

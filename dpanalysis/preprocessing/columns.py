@@ -19,18 +19,18 @@ from ..problems.row_bound import RowBound
 
 @dataclass(frozen=True)
 class LearnedRanges:
-    """One private fit that learned ranges, and what it spent.
+    """A private fit that learned ranges, and its cost.
 
     Parameters
     ----------
     epsilon : float
     relation : {"replace_one", "add_or_remove_one"}
     fit : str
-        Identifies the fit: copies of its release count once, another fit is added.
+        Identifier of the fit: copies of its release count once, other fits are added.
     size : int, optional
         Public nominal size; without it the fit took the number of records as public.
     repeatable : bool
-        Whether the noise was drawn from a seed or a generator, and is for research alone.
+        Whether the noise was drawn from a seed or a generator, for research only.
     """
 
     epsilon: float
@@ -53,9 +53,9 @@ class PublicColumns:
     low, high : array_like of shape (d,)
         Range of every column, ``low < high``; 0 and 1 for indicators.
     groups : sequence of (start, stop)
-        Columns start..stop-1 are not negative and add up to 1 at most, as a one-hot code does.
+        Columns start..stop-1 are nonnegative and sum to at most 1, as in a one-hot encoding.
     epsilon : float
-        The cost of learning the ranges from the data, 0 for declared ones: an estimator adds it
+        The cost of learning the ranges from the data, 0 for declared ranges. An estimator adds it
         to its own.
     learned : sequence of LearnedRanges
         The fits that learned the ranges. An ``epsilon`` above their sum counts as one more fit,
@@ -105,7 +105,7 @@ class PublicColumns:
         object.__setattr__(self, "groups", groups)
 
     def __repr__(self) -> str:
-        """Say how many, and whether they were learned: a model's card shows it."""
+        """Return the number of columns, and whether they were learned, for a model's card."""
         if self.learned:
             return f"<ranges of {self.d} columns, learned for epsilon {self.epsilon:g}>"
         return f"<public ranges of {self.d} columns>"
@@ -117,28 +117,28 @@ class PublicColumns:
 
     @property
     def numbers(self) -> np.ndarray:
-        """Columns that are in no group."""
+        """Indices of the columns that are in no group."""
         grouped = np.zeros(self.d, dtype=bool)
         for start, stop in self.groups:
             grouped[start:stop] = True
         return np.flatnonzero(~grouped)
 
     def radius(self, order: float) -> float:
-        """Return the largest norm of a row, for the order 1, 2 or inf; tight."""
+        """Return a tight bound on the norm of a row, for order 1, 2 or inf."""
         sizes = np.maximum(abs(self.low), abs(self.high))[self.numbers]
         sizes = np.concatenate([sizes, np.ones(len(self.groups))])
         return float(sizes.max() if math.isinf(order) else (sizes**order).sum() ** (1 / order))
 
     @property
     def row_bound(self) -> tuple[RowBound, ...]:
-        """The bounds on the rows, for :class:`dpanalysis.ERM`."""
+        """Bounds on the rows, for :class:`dpanalysis.ERM`."""
         return tuple(RowBound(order, self.radius(order)) for order in (1, 2, math.inf))
 
 
 class _Traced(np.ndarray):
-    """Numbers released by private fits, with those fits.
+    """Array of numbers released by private fits, which records those fits.
 
-    Copies, slices, entries, rounded numbers and arrays that are put together of them keep them.
+    Copies, slices, entries, rounded numbers and arrays assembled from them keep the record.
     """
 
     learned: tuple[LearnedRanges, ...] = ()
@@ -170,13 +170,13 @@ class _Traced(np.ndarray):
 
 
 def _fits_in(values: Iterable[Any]) -> Iterator[LearnedRanges]:
-    """Yield the fits of arguments, and of what is in lists of them."""
+    """Yield the fits attached to the arguments, and to elements of nested lists."""
     for each in values:
         yield from _fits_in(each) if isinstance(each, (list, tuple)) else learned_by(each)
 
 
 def traced(numbers: np.ndarray, learned: tuple[LearnedRanges, ...]) -> np.ndarray:
-    """Return a view of ``numbers`` with the fits that learned them."""
+    """Return a view of ``numbers`` with the fits that learned them attached."""
     view = numbers.view(_Traced)
     view.learned = learned
     return view
@@ -197,9 +197,9 @@ def learned_by(array: Any) -> tuple[LearnedRanges, ...]:
 
 
 def tables_traced(transform: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """Return a ``transform`` that attaches fits to a DataFrame, which scikit-learn makes of rows.
+    """Wrap a ``transform`` so that fits stay attached if scikit-learn returns a DataFrame.
 
-    pandas passes attributes on, and writes them into files as JSON.
+    pandas propagates ``attrs``, and writes them into files as JSON.
     """
 
     @wraps(transform)
@@ -214,7 +214,7 @@ def tables_traced(transform: Callable[[Any, Any], Any]) -> Callable[[Any, Any], 
 
 
 class _Encoded(_Traced):
-    """Rows with their public columns; arrays computed from them are plain."""
+    """Rows with their public columns attached; arrays computed from them are plain."""
 
     public_columns: PublicColumns | None = None
     __array_function__ = np.ndarray.__array_function__
@@ -225,13 +225,13 @@ class _Encoded(_Traced):
     def __array_finalize__(self, source: Any) -> None:
         super().__array_finalize__(source)
         kept = getattr(source, "public_columns", None)
-        # The columns of a slice of rows are the same.
+        # A slice of rows has the same columns.
         same = kept is not None and self.ndim == 2 and self.shape[1] == kept.d
         self.public_columns = kept if same else None
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
         plain = [np.asarray(each) if isinstance(each, _Encoded) else each for each in inputs]
-        if "out" in options:  # of X -= 1, too; what is in it is no more what the columns say
+        if "out" in options:  # also for X -= 1: the result no longer lies in the columns' ranges
             options["out"] = tuple(
                 np.asarray(each) if isinstance(each, _Encoded) else each for each in options["out"]
             )
@@ -242,7 +242,7 @@ class _Encoded(_Traced):
 
 
 def with_columns(X: Any, columns: PublicColumns | None) -> Any:
-    """Return the rows with ``columns`` attached, so that an estimator finds them."""
+    """Return the rows with ``columns`` attached, for an estimator."""
     if isinstance(X, np.ndarray):
         X = X.view(_Encoded)
         X.learned = () if columns is None else columns.learned
@@ -251,15 +251,15 @@ def with_columns(X: Any, columns: PublicColumns | None) -> Any:
 
 
 def columns_of(X: Any) -> PublicColumns | None:
-    """Return the columns attached to the rows, or None; wrong bounds would cost no privacy."""
+    """Return the columns attached to the rows, or None; wrong bounds would not harm privacy."""
     columns = getattr(X, "public_columns", None)
     return columns if isinstance(columns, PublicColumns) and columns.d == X.shape[1] else None
 
 
 @contextmanager
 def all_or_nothing(estimator: Any) -> Iterator[None]:
-    """Put the attributes of an estimator back where its fit raises: a former one stays whole."""
-    # scikit-learn notes the names of the columns before the rest is checked.
+    """Restore the attributes of an estimator if its fit raises, so that an earlier fit survives."""
+    # scikit-learn sets the column names before it checks the rest.
     before = dict(vars(estimator))
     try:
         yield
@@ -270,7 +270,7 @@ def all_or_nothing(estimator: Any) -> Iterator[None]:
 
 
 def refuse_nan(error: Exception) -> None:
-    """Raise for NaN in X with the private cure: scikit-learn names models without privacy."""
+    """Raise for NaN in X with a private remedy: scikit-learn suggests models without privacy."""
     if "Input X contains NaN" in str(error):
         raise ValueError(
             "Input X contains NaN: a PublicEncoder before the estimator gives empty cells a "

@@ -1,6 +1,6 @@
-"""Encoder of tables by the public domains of their columns, which are never read off the data.
+"""Encoder of tables by public domains of the columns, which are never inferred from the data.
 
-Domains are declared by the owner of the data, in Python or in a TOML file.
+The owner of the data declares the domains, in Python or in a TOML file.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _UNFILLED = "FILL IN"
 
 
 def is_missing(value: Any) -> bool:
-    """Whether a cell is empty: None, NaN, NaT, NA, or text of blanks."""
+    """Return whether a cell is empty: None, NaN, NaT, NA, or blank text."""
     if value is None:
         return True
     if isinstance(value, str):
@@ -38,7 +38,7 @@ def is_missing(value: Any) -> bool:
 
 
 def text_of(value: Any) -> str:
-    """Return a category as text: ``1``, ``1.0`` and ``"1"`` are the same."""
+    """Return a category as text, the same for ``1``, ``1.0`` and ``"1"``."""
     if isinstance(value, str):
         return value.strip()
     try:
@@ -50,8 +50,8 @@ def text_of(value: Any) -> str:
 
 
 def text_read(text: str) -> str:
-    """Return the text of what a reader of numbers and of truth values makes of a text."""
-    # It decides by all cells of a column: ``01`` is 1 in a column of numbers, else text.
+    """Return a text as it looks after a CSV reader has parsed it as a number or a boolean."""
+    # A reader decides by all cells of a column: ``01`` is 1 in a column of numbers, else text.
     if text.lower() in ("true", "false"):
         return text.capitalize()
     try:
@@ -62,7 +62,7 @@ def text_read(text: str) -> str:
 
 @dataclass(frozen=True)
 class NumericDomain:
-    """Numbers (dates: seconds since 1970) cut to ``low`` and ``high``; ``missing`` if declared."""
+    """Range of numbers (dates: seconds since 1970); empty cells get ``missing``, if declared."""
 
     low: float
     high: float
@@ -72,7 +72,7 @@ class NumericDomain:
     width = 1
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the declaration that :func:`parse_domain` reads."""
+        """Return the declaration, readable by :func:`parse_domain`."""
         values = [self.low, self.high, self.missing]
         if self.dates:
             texts = [None if v is None else (_EPOCH + timedelta(seconds=v)) for v in values]
@@ -83,7 +83,7 @@ class NumericDomain:
 
 @dataclass(frozen=True)
 class Categories:
-    """Texts; ``missing`` is the category of an empty cell, ``other`` of one that is not listed."""
+    """Category names; ``missing`` is that of empty cells, ``other`` that of unlisted values."""
 
     values: tuple[str, ...]
     missing: str | None = None
@@ -95,7 +95,7 @@ class Categories:
         return len(self.values)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the declaration that :func:`parse_domain` reads."""
+        """Return the declaration, readable by :func:`parse_domain`."""
         declared = _declaration("categories", list(self.values), self.missing)
         return declared if self.other is None else {**declared, "other": self.other}
 
@@ -108,7 +108,7 @@ def _declaration(kind: str, values: list[Any], missing: Any) -> dict[str, Any]:
 
 
 def parse_domain(domain: Mapping[str, Any]) -> dict[str, Domain]:
-    """Return the domain of every column."""
+    """Return the parsed domain of every column."""
     if not isinstance(domain, Mapping) or not domain:
         raise TypeError(
             'domain must be a mapping such as {"age": (17, 90), "job": ["a", "b"]}, got '
@@ -154,7 +154,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _listed(declared: Any) -> list[Any]:
-    """Return the values of a list; none of what is no list."""
+    """Return the values of an iterable; an empty list for text and other objects."""
     return [] if isinstance(declared, str) or not isinstance(declared, Iterable) else [*declared]
 
 
@@ -178,7 +178,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def _seconds(value: Any) -> float:
-    """Return seconds from 1970 to an ISO date or time, in UTC where no zone is named, or raise."""
+    """Return the seconds since 1970 of an ISO date or time, in UTC unless a zone is given."""
     if isinstance(value, np.datetime64):
         value = value.astype("datetime64[us]").item()
     if isinstance(value, str):
@@ -207,7 +207,12 @@ def _dates(declared: Any, missing: Any) -> NumericDomain:
 
 
 def _categories(declared: Any, missing: Any, other: Any = None) -> Categories:
-    values = [text_of(value) for value in _listed(declared)]
+    listed = _listed(declared)
+    if any(is_missing(value) and not isinstance(value, str) for value in listed):
+        raise ValueError(
+            f'categories must be labels, got {declared!r}: declare empty cells by "missing"'
+        )
+    values = [text_of(value) for value in listed]
     missing = None if missing is None else text_of(missing)
     other = None if other is None else text_of(other)
     values += [v for v in dict.fromkeys((missing, other)) if v is not None and v not in values]
@@ -217,7 +222,7 @@ def _categories(declared: Any, missing: Any, other: Any = None) -> Categories:
 
 
 def read_domain(path: str | os.PathLike[str]) -> tuple[dict[str, Domain], list[str]]:
-    """Return the domains and the classes of a TOML file."""
+    """Return the domains and the classes declared in a TOML file."""
     import tomllib
 
     try:
@@ -233,10 +238,12 @@ def read_domain(path: str | os.PathLike[str]) -> tuple[dict[str, Domain], list[s
             f"{', '.join(map(repr, content)) or 'nothing'}"
         )
     classes = content.get("classes", [])
-    if classes == [] and "classes" in content:  # they would be read off the private labels
-        raise ValueError(f"{path}: classes must be at least two labels, got []; or delete the line")
     if not isinstance(classes, list) or any(value == _UNFILLED for value in classes):
         raise ValueError(f"{path}: classes must be a list of labels, got {classes!r}")
+    if len(classes) < 2 and "classes" in content:  # none would be read off the private labels
+        raise ValueError(
+            f"{path}: classes must be at least two labels, got {classes!r}; or delete the line"
+        )
     if len({text_of(value) for value in classes}) < len(classes):
         raise ValueError(f"{path}: classes must be different labels, got {classes!r}")
     try:
@@ -246,7 +253,7 @@ def read_domain(path: str | os.PathLike[str]) -> tuple[dict[str, Domain], list[s
 
 
 def template(names: Iterable[str], label: str | None = None) -> str:
-    """Return a TOML file with the columns' names but the label's, whose domains one fills in."""
+    """Return a TOML template for the domains of all columns except the label."""
     import json
 
     of = "" if label is None else f" in {json.dumps(label, ensure_ascii=False)}"
@@ -267,49 +274,48 @@ def template(names: Iterable[str], label: str | None = None) -> str:
     return "\n".join(lines) + "\n"
 
 
-_MOST_SPARSE = 0.4  # largest share of nonzero entries for which rows are sparse
+_MOST_SPARSE = 0.4  # largest share of nonzero entries for which rows are returned as CSR
 
 
 class PublicEncoder(TransformerMixin, BaseEstimator):
-    """Scale numbers to [0, 1] and make indicators of categories, by **public** domains.
+    """Scale numbers to [0, 1] and one-hot encode categories, by **public** domains.
 
-    Nothing is learned from the data: an encoded row depends on that row and the domain alone, so
-    the encoder needs no privacy budget. It attaches the bounds on the rows, where an estimator of
-    :mod:`dpanalysis.linear_model` finds them.
+    Nothing is learned from the data: an encoded row depends only on that row and the domain, so
+    the encoder needs no privacy budget. It attaches the bounds on the rows, which estimators of
+    :mod:`dpanalysis.linear_model` use.
 
     Parameters
     ----------
     domain : mapping, or path of a TOML file
-        ``(low, high)`` or a list of categories for every column that is used, in the order of the
+        ``(low, high)`` or a list of categories for every column to be used, in the order of the
         encoded columns. To declare the value of an empty cell:
         ``{"range": (0, 100), "missing": 40}`` or ``{"categories": ["a", "b"], "missing": "?"}``.
-        ``{"categories": ["a", "b"], "other": "other"}`` has a category for everything else but
+        ``{"categories": ["a", "b"], "other": "other"}`` has a category for all unlisted values but
         empty cells. ``{"dates": ("2020-01-01", "2024-12-31")}`` is a range of ISO dates or times,
-        which become numbers. Other columns are left out.
+        which become numbers. Columns not listed are dropped.
 
     Attributes
     ----------
     columns_ : PublicColumns
         Ranges and groups of the encoded columns, with ``radius(1)``, ``radius(2)`` and
-        ``radius(inf)``, bounds on the norms of the rows.
+        ``radius(inf)``, which bound the norms of the rows.
     n_features_in_ : int
     feature_names_in_ : ndarray of str
         Of data with names.
 
     Notes
     -----
-    *Cells that were read as numbers.* A reader such as ``pandas.read_csv`` makes numbers of a
-    column if all of its cells are some: one record decides how the others are written. So a text
-    that is no category counts as what such a reader makes of it, and a number is refused in a
-    column with a category that it may stand for and is written otherwise, such as ``"01"``: read
-    it as text.
+    *Cells parsed as numbers.* A reader such as ``pandas.read_csv`` converts a column to numbers if
+    all of its cells are numbers, so that one record affects how the others are read. Therefore a
+    text that is not a category is treated as such a reader would parse it, and a number is rejected
+    in a column with a category that parsing would change, such as ``"01"``: read it as text.
 
-    Empty cells are None, NaN, NA and blank text. A number outside its range counts as the nearest
-    end; how often is not reported, since it depends on the private data.
+    Empty cells are None, NaN, NA and blank text. A number outside its range is clipped to the
+    nearest end; how often is not reported, since it depends on the private data.
 
     Domains are taken as declared. What a :class:`PrivateBounds` has spent on them is passed on to
-    the estimator where it can be traced: in an end of a range that is an entry of ``low_`` or
-    ``high_``, and in rows that its ``transform`` returned.
+    the estimator if it can be traced: through an end of a range that is an entry of ``low_`` or
+    ``high_``, or through rows returned by its ``transform``.
 
     Examples
     --------
@@ -328,7 +334,7 @@ class PublicEncoder(TransformerMixin, BaseEstimator):
         self.domain = domain
 
     def fit(self, X: Any, y: Any = None) -> PublicEncoder:
-        """Look at the names and the number of the columns, and at nothing else."""
+        """Read the names and the number of the columns, and nothing else."""
         if isinstance(self.domain, (str, os.PathLike)):
             domain = read_domain(self.domain)[0]
         else:
@@ -354,7 +360,7 @@ class PublicEncoder(TransformerMixin, BaseEstimator):
         else:
             places = list(range(count))
             self.__dict__.pop("feature_names_in_", None)
-        # After all that may raise, so that a former fit stays whole.
+        # Only after everything that may raise, so that an earlier fit survives an error.
         self._domain, self._places, self.n_features_in_ = domain, places, count
         declared = [] if isinstance(self.domain, (str, os.PathLike)) else self.domain.values()
         fits = [*learned_by(X), *(fit for each in declared for fit in _learned(each))]
@@ -362,9 +368,9 @@ class PublicEncoder(TransformerMixin, BaseEstimator):
         return self
 
     def transform(self, X: Any) -> Any:
-        """Return the encoded rows, float64: an array, or CSR where few entries are not 0.
+        """Return the encoded rows, float64: an array, or CSR if few entries are nonzero.
 
-        Where ``set_output`` asks for tables, those.
+        A table if ``set_output`` requests one.
 
         Parameters
         ----------
@@ -373,8 +379,8 @@ class PublicEncoder(TransformerMixin, BaseEstimator):
         Raises
         ------
         ValueError
-            If a cell is not in its domain: the message names row, column and value of the first
-            one in every column that has any. If the columns are not those of :meth:`fit`.
+            If a cell is not in its domain (the message names the row, column and value of the
+            first such cell of every column), or the columns are not those of :meth:`fit`.
         """
         check_is_fitted(self)
         cells = _cells(X, self._names_in_fit(), self.n_features_in_, self._places)
@@ -400,7 +406,7 @@ class PublicEncoder(TransformerMixin, BaseEstimator):
             raise WrongCell([place for error in wrong for place in error.places])
         if width == len(names):
             return with_columns(values, columns)
-        # Tables hold no sparse rows: scikit-learn keeps what ``set_output`` asks of one estimator.
+        # Tables hold no sparse rows. scikit-learn stores an estimator's ``set_output`` here.
         asked = getattr(self, "_sklearn_output_config", {}).get("transform")
         tables = (asked or get_config()["transform_output"]) != "default"
         if tables or len(names) > _MOST_SPARSE * width:
@@ -423,7 +429,7 @@ class PublicEncoder(TransformerMixin, BaseEstimator):
         return np.asarray(names, dtype=object)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the domain, and the columns that :meth:`fit` saw, as plain JSON values."""
+        """Return the domain, and the column names seen in :meth:`fit`, as plain JSON values."""
         check_is_fitted(self)
         return {
             "domain": {name: domain.to_dict() for name, domain in self._domain.items()},
@@ -432,7 +438,7 @@ class PublicEncoder(TransformerMixin, BaseEstimator):
 
     @classmethod
     def from_dict(cls, kept: Mapping[str, Any]) -> PublicEncoder:
-        """Return the fitted encoder that :meth:`to_dict` describes."""
+        """Return a fitted encoder from the output of :meth:`to_dict`."""
         encoder = cls(kept["domain"])
         names = kept["columns"]
         unnamed = np.empty((0, len(kept["domain"])))
@@ -448,7 +454,7 @@ class PublicEncoder(TransformerMixin, BaseEstimator):
         return tags
 
 
-# Around what scikit-learn has made of it: its ``set_output`` loses what is attached to an array.
+# Wraps scikit-learn's own wrapper: its ``set_output`` loses what is attached to an array.
 PublicEncoder.transform = tables_traced(PublicEncoder.transform)  # type: ignore
 
 
@@ -462,7 +468,7 @@ def _columns(domain: Mapping[str, Domain]) -> PublicColumns:
 
 
 def _learned(declared: Any) -> Iterator[LearnedRanges]:
-    """Yield the private fits that a declared range was learned by, where its ends say so."""
+    """Yield the private fits that learned a declared range, if they are attached to its ends."""
     if isinstance(declared, Mapping):
         declared = declared.get("range", ())
     elif isinstance(declared, NumericDomain):
@@ -473,7 +479,7 @@ def _learned(declared: Any) -> Iterator[LearnedRanges]:
 
 
 def _names(X: Any) -> tuple[list[str] | None, int]:
-    """Return the names of the columns, if they have any, and their number."""
+    """Return the names of the columns, or None, and their number."""
     refuse_mask("X", X)
     if hasattr(X, "columns"):
         names = [str(name) for name in X.columns]
@@ -489,7 +495,7 @@ def _names(X: Any) -> tuple[list[str] | None, int]:
 
 
 def _cells(X: Any, kept: list[str] | None, count: int, places: list[int]) -> list[Any]:
-    """Return the columns of the domain, or raise where the table is not one as in ``fit``."""
+    """Return the columns of the domain, or raise if the table's columns differ from ``fit``."""
     names, found = _names(X)
     if kept is not None and names is not None and names != kept:
         missing = [name for name in kept if name not in names]
@@ -545,7 +551,8 @@ def _numbers(name: str, domain: NumericDomain, cells: Any) -> np.ndarray:
         i = int(np.argmax(np.isinf(numbers)))
         raise WrongCell([(i, name, array[i], "a finite number")])
     half = 0.5 * domain.high - 0.5 * domain.low  # the difference of the ends may overflow
-    return np.clip((0.5 * numbers - 0.5 * domain.low) / half, 0.0, 1.0)
+    with np.errstate(over="ignore"):  # a warning would reveal a record
+        return np.clip((0.5 * numbers - 0.5 * domain.low) / half, 0.0, 1.0)
 
 
 def _dates_as_numbers(name: str, cells: np.ndarray) -> np.ndarray:
@@ -564,9 +571,9 @@ def _dates_as_numbers(name: str, cells: np.ndarray) -> np.ndarray:
 
 
 def _codes(name: str, domain: Categories, cells: Any) -> np.ndarray:
-    """Return the number of each cell's category; it does not depend on other cells."""
-    # A text that is not listed counts as its number, and a number is refused where categories are
-    # not written so: a reader takes cells as numbers where all of them are.
+    """Return the index of each cell's category, independently of the other cells."""
+    # An unlisted text counts as its parsed value, and a number is rejected if a category changes
+    # when parsed: a reader converts a column to numbers if all its cells are numbers.
     code = {value: k for k, value in enumerate(domain.values)}
     lost = next((value for value in domain.values if text_read(value) != value), None)
     seen: dict[Any, int] = {}
@@ -596,26 +603,26 @@ def _codes(name: str, domain: Categories, cells: Any) -> np.ndarray:
 
 
 def few(values: Sequence[str]) -> str:
-    """Return at most five values for a message."""
+    """Return up to five values for a message, and the number of others."""
     more = f" or {len(values) - 5} more" if len(values) > 5 else ""
     return ", ".join(map(repr, values[:5])) + more
 
 
 class WrongCell(ValueError):
-    """Cells that are not in their domains, as (row, column, value, what was expected)."""
+    """Error for cells outside their domains, as (row, column, value, what was expected)."""
 
     def __init__(self, places: list[tuple[int, str, Any, str]]) -> None:
         self.places = places
-        super().__init__("; ".join(f"row {row}, {_said(*rest)}" for row, *rest in places))
+        super().__init__("; ".join(f"row {row}, {_cell_message(*rest)}" for row, *rest in places))
 
     def by_line(self, lines: Sequence[int]) -> str:
-        """Return the message with lines of a file in the place of rows."""
-        return "; ".join(f"line {lines[row]}, {_said(*rest)}" for row, *rest in self.places)
+        """Return the message with line numbers of a file instead of rows."""
+        return "; ".join(f"line {lines[row]}, {_cell_message(*rest)}" for row, *rest in self.places)
 
     def __reduce__(self) -> Any:
         return WrongCell, (self.places,)
 
 
-def _said(column: str, value: Any, expected: str) -> str:
+def _cell_message(column: str, value: Any, expected: str) -> str:
     value = value.item() if isinstance(value, np.number) else value  # nan, not np.float64(nan)
     return f"column {column!r}: expected {expected}, got {value!r}"

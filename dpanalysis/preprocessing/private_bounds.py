@@ -29,51 +29,51 @@ from .columns import (
     with_columns,
 )
 
-# 0 and both signs of 2^-20 to 2^40 in steps of a thousandth, which a column of years needs.
+# 0 and +-2^-20 to +-2^40, in relative steps of a thousandth, which a column of years needs.
 _POWERS = 2.0 ** (np.arange(-20 * 700, 40 * 700 + 1) / 700)
 _CANDIDATES = tuple(np.concatenate([-_POWERS[::-1], [0.0], _POWERS]).tolist())
 
 
 class PrivateBounds(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
-    """Learn the ranges of numbers by noisy quantiles, pay for them, and scale to [0, 1].
+    """Learn the ranges of numeric columns by noisy quantiles, and scale the columns to [0, 1].
 
-    Where nobody can declare ranges. Each end is found by a sparse vector over numbers of both signs
-    from 2^-20 to 2^40, so that all but a few values lie within; the others are cut to the nearest
-    end.
+    For data whose ranges cannot be declared. The sparse vector technique finds each end among
+    numbers of both signs from 2^-20 to 2^40, such that all but a few values lie in the range; the
+    others are clipped to the nearest end.
 
     Parameters
     ----------
     epsilon : float
         Budget, divided equally among the two ends of all columns. An estimator adds it to its own
-        where it can trace it: see Notes.
+        if it can trace it: see Notes.
     trimmed : float
         Share of the values that each end may leave out, in (0, 1/4); more where n, epsilon and
-        the number of columns ask for it.
+        the number of columns require it.
     relation : {"replace_one", "add_or_remove_one"}
     size : int, optional
-        Public nominal size, as in :class:`~dpanalysis.linear_model.LogisticRegression`: shares are
-        shares of it.
+        Public nominal size, as in :class:`~dpanalysis.linear_model.LogisticRegression`; shares
+        refer to it.
     random_state : None, int, RandomState, Generator or "os"
         As in :class:`~dpanalysis.linear_model.LogisticRegression`.
 
     Attributes
     ----------
     columns_ : PublicColumns
-        Of the scaled rows, with the epsilon that was paid.
+        Ranges of the scaled rows, with the epsilon spent.
     bounds_ : PublicColumns
-        Of the rows before scaling, with the epsilon that was paid: the ``bounds`` of an estimator
+        Ranges of the rows before scaling, with the epsilon spent: the ``bounds`` of an estimator
         for rows that are not scaled.
     low_, high_ : ndarray of shape (d,)
-        Their ends.
+        The ends of ``bounds_``.
 
     Notes
     -----
     *What an estimator counts.* Every fit is a separate release and costs what its runs have spent.
-    An estimator of :mod:`dpanalysis.linear_model` counts it once if it is a step, however deep, of
-    the pipeline that fits the estimator, if the estimator is given the array or table that
-    :meth:`transform` has returned, or if its ``bounds`` are ``bounds_``, ``low_`` or ``high_``. It
-    cannot count a fit that reaches it otherwise, such as by a DataFrame made by hand: its card then
-    says that epsilon is not the total.
+    An estimator of :mod:`dpanalysis.linear_model` counts it once if it is a step, however nested,
+    of the pipeline that fits the estimator, if the estimator receives the array or table that
+    :meth:`transform` returned, or if its ``bounds`` are ``bounds_``, ``low_`` or ``high_``. It
+    cannot count a fit that reaches it otherwise, such as through a DataFrame built by hand: its
+    card then says that epsilon is not the total.
 
     Examples
     --------
@@ -101,12 +101,12 @@ class PrivateBounds(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         self.random_state = random_state
 
     def fit(self, X: Any, y: Any = None) -> PrivateBounds:
-        """Learn the ranges; this spends epsilon.
+        """Learn the ranges, spending epsilon.
 
         Raises
         ------
         ValueError
-            If there are too few rows for so many columns at this epsilon, or X is from
+            If there are too few rows for this number of columns and epsilon, or X was read by
             ``load_libsvm`` without ``n_features``.
         """
         if has_read_width(X):
@@ -120,12 +120,13 @@ class PrivateBounds(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             )
             table = ColumnTable(X, self.size)
             n, d = table.facts(self.relation).n, table.d
-            # In one of 40 columns the noise of a threshold and of a count is so many records.
+            # In one of 40 columns the noise of the threshold and a count exceeds this many records.
             needed = (4.0 * d / epsilon) * (math.log(40.0) + 2.0 * math.log(2.0)) / n
             if needed >= 0.25:
+                enough = 4.2 * needed * epsilon  # 4 and what two digits may round off
                 raise ValueError(
                     f"epsilon = {epsilon:g} is too little for the ranges of {d} columns of {n} "
-                    f"rows: at least {4.0 * needed * epsilon:.2g} is needed, or declare the ranges"
+                    f"rows: {enough:.2g} is enough, or declare the ranges"
                 )
             share = max(share, needed)
             state, half = self.random_state, Budget(0.5 * epsilon, 0.0, self.relation)
@@ -161,13 +162,14 @@ class PrivateBounds(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             raise
 
     def transform(self, X: Any) -> Any:
-        """Return the scaled rows, cut to [0, 1]."""
+        """Return the scaled rows, clipped to [0, 1]."""
         check_is_fitted(self)
         X = self._numbers(X, reset=False)
         low, high = np.asarray(self.low_), np.asarray(self.high_)
-        scaled = np.clip((0.5 * X - 0.5 * low) / (0.5 * high - 0.5 * low), 0.0, 1.0)
+        with np.errstate(over="ignore"):  # a warning would reveal a record
+            scaled = np.clip((0.5 * X - 0.5 * low) / (0.5 * high - 0.5 * low), 0.0, 1.0)
         return with_columns(scaled, self.columns_)
 
 
-# Around what scikit-learn has made of it: its ``set_output`` loses what is attached to an array.
+# Wraps scikit-learn's own wrapper: its ``set_output`` loses what is attached to an array.
 PrivateBounds.transform = tables_traced(PrivateBounds.transform)  # type: ignore

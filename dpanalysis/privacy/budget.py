@@ -88,7 +88,8 @@ class NonCopyableGuard:
         super().__setattr__(name, value)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_lock": None}
+        # A copy spends nothing, and may be shown: who has the seeds subtracts the noise.
+        return {**self.__dict__, "_lock": None, "_seeds": set()}
 
 
 def refuse_branch(guard: Any) -> None:

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from .._devices import to_host
-from .._user_classes import hidden, overridden
+from .._user_classes import overridden, package_method
 from .._validation import largest
 from ..clipping import BUILT_IN, check_per_sample
 from ..errors import IncompatibleAccounting, PrivacyBudgetExceeded
@@ -79,7 +79,8 @@ class Batch:
         """Return the noisy mean gradient whose cost is ``event``."""
         oracle = self._oracle
         self._use(event)
-        gradient = oracle._problem.gradient_sum(w, self._rows, clipping)
+        with np.errstate(all="ignore"):  # a warning would reveal a record
+            gradient = oracle._problem.gradient_sum(w, self._rows, clipping)
         gradient = gradient / self._sampling.expected_size(oracle._facts.n)
         oracle.evaluations["gradient"] += (
             oracle._problem.n * len(w) if self._rows is None else sum(map(len, self._rows))
@@ -99,7 +100,8 @@ class Batch:
         self._use(query.event(oracle._facts, self._sampling))
         size = self._sampling.expected_size(oracle._facts.n)
         records = Records(oracle._problem, None if self._rows is None else self._rows[0], size)
-        answer, times = query.answer(records, oracle._noise_sources[0])
+        with np.errstate(all="ignore"):  # a warning would reveal a record
+            answer, times = query.answer(records, oracle._noise_sources[0])
         oracle._update_noise_kind()
         oracle.evaluations[query.evaluates] += times * records.count
         return answer
@@ -516,7 +518,7 @@ class _CheckOnce:
             )
         if not self._passed:
             self._problem.check_private()
-            ours = hidden(self._problem, "check_private")
+            ours = package_method(self._problem, "check_private")
             if ours is not None:  # a user's class may have forgotten super()
                 ours()
             check_facts(self._facts, self._problem.facts(self._facts.relation))

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from array_api_compat import array_namespace, is_array_api_obj, is_dask_array, is_numpy_array
 
-from .._devices import beside, lives_with, readable, to_host
+from .._devices import match_device, readable, shares_namespace, to_host
 from .._user_classes import outdated
 from .._validation import check_choice, check_finite, check_reals
 from ..clipping import Clipping, Value, check_clipping
@@ -242,21 +242,21 @@ class EmpiricalRisk(Problem):
     def _reals(self, name: str, array: Any) -> Any:
         """Return ``array`` in float64, on the host unless it is where the data live."""
         if self._is_away(array):
-            return self._xp.astype(beside(name, array, self._y), self._xp.float64, copy=False)
+            return self._xp.astype(match_device(name, array, self._y), self._xp.float64, copy=False)
         return check_reals(name, array, None if self._on_host else self._y)
 
     def _there(self, name: str, array: Any) -> Any:
         """Return ``array`` where the data live."""
-        return array if self._on_host else beside(name, array, self._y)
+        return array if self._on_host else match_device(name, array, self._y)
 
     def _is_away(self, array: Any) -> bool:
         """Whether ``array`` is on the device where the data are."""
-        return not self._on_host and lives_with(array, self._y)
+        return not self._on_host and shares_namespace(array, self._y)
 
     def _test_rows(self, X: Any) -> Any:
         """Return other rows where the data live, or raise TypeError where they cannot go there."""
         if not self._on_host:
-            return beside("X", X, self._y)
+            return match_device("X", X, self._y)
         foreign = is_array_api_obj(X) and not (is_numpy_array(X) or is_dask_array(X))
         return readable("X", X) if foreign else X
 

@@ -1,4 +1,4 @@
-"""Checks that a user's loss, rule, problem or method keeps the contract its guarantee rests on.
+"""Checks that a user-defined loss, rule, problem or method satisfies the contract of its interface.
 
 Each check takes one object, searches for violations, and raises AssertionError with a sentence
 that names one. It needs no test runner. A check is a search, not a proof. The package's own losses,
@@ -8,7 +8,7 @@ rules, problems and methods pass the same checks.
 :func:`check_loss`                a user's loss: constants, derivatives, kernels
 :func:`check_clipping`            a clipping rule: its bound, and that records do not mix
 :func:`check_problem`             a problem: sums of records, public facts, curvature
-:func:`check_method`              a method: keeps nothing, asks what it planned, sees no data
+:func:`check_method`              a method: keeps no state, queries as planned, sees no data
 :func:`check_mechanism`           any mechanism: a search for a violation of its epsilon
 ================================  ===========================================================
 

@@ -1,7 +1,7 @@
 """Helpers of the checks: failing with a sentence, global random numbers, the state of objects.
 
-State is read by pickling. State that pickle does not see (in closures, global names) is found
-where it changes a second run.
+State is read by pickling. State that pickle does not see (in closures or global variables) is
+detected only if it changes a second run.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def require(holds: Any, sentence: str) -> None:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Hide warnings and floating-point errors: the checks judge the numbers themselves."""
+    """Suppress warnings and floating-point errors: the checks examine the numbers themselves."""
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore")
         yield
@@ -44,7 +44,7 @@ def quiet() -> Iterator[None]:
 
 @contextmanager
 def global_random_untouched(what: str, seed: int = 0) -> Iterator[None]:
-    """Seed the global random numbers, fail where ``what`` draws from them, restore their state."""
+    """Seed the global random generators, fail if ``what`` draws from them, restore their state."""
     before = np.random.get_state(), random.getstate()  # noqa: NPY002
     np.random.seed(seed)  # noqa: NPY002
     random.seed(seed)
@@ -67,7 +67,7 @@ def _global_state() -> bytes:
 
 
 def optional_namespace() -> Any:
-    """Return array_api_strict where it is installed, else None."""
+    """Return array_api_strict if it is installed, else None."""
     try:
         import array_api_strict
     except ImportError:
@@ -76,7 +76,7 @@ def optional_namespace() -> Any:
 
 
 class _Reader(pickle.Pickler):
-    """Pickles an object and lists the arrays, problems and oracles inside it."""
+    """Pickler of an object that also lists the arrays, problems and oracles inside it."""
 
     def __init__(self) -> None:
         self.file, self.found = io.BytesIO(), list[Any]()
@@ -90,22 +90,22 @@ class _Reader(pickle.Pickler):
             digest = hashlib.sha256(np.ascontiguousarray(item).data).hexdigest()
             return "array", item.dtype.str, item.shape, digest
         if isinstance(item, Filter):
-            return "filter", item.spent  # its cache of prices does not count
+            return "filter", item.spent  # its cache of costs does not count
         return None
 
 
 def _read(thing: Any) -> tuple[Any, list[Any]]:
-    """Return a value to compare states by, and the objects that :class:`_Reader` found."""
+    """Return a value that represents the state, and the objects that :class:`_Reader` found."""
     reader = _Reader()
     try:
         reader.dump(thing)
-    except Exception:  # of a type that cannot be pickled
+    except Exception:  # its type cannot be pickled
         return repr(thing), reader.found
     return reader.file.getvalue(), reader.found
 
 
 def _attributes(thing: Any, name: str) -> dict[str, Any]:
-    """Return the attributes of an object and of its class, where that is a user's, by name."""
+    """Return the attributes of an object and of its user-defined classes, by name."""
     found = {name: thing}
     if hasattr(thing, "__dict__"):
         found = {f"{name}.{key}": part for key, part in vars(thing).items()}
@@ -124,7 +124,7 @@ def contents(thing: Any, name: str = "") -> list[tuple[str, Any]]:
 
 @contextmanager
 def unchanged(thing: Any, name: str, sentence: str) -> Iterator[None]:
-    """Fail where an attribute is changed meanwhile; ``sentence`` has a place for its name."""
+    """Fail if the block changes an attribute; ``sentence`` has a placeholder for its name."""
     before = {at: _read(part)[0] for at, part in _attributes(thing, name).items()}
     yield
     after = {at: _read(part)[0] for at, part in _attributes(thing, name).items()}
@@ -133,15 +133,15 @@ def unchanged(thing: Any, name: str, sentence: str) -> Iterator[None]:
 
 
 def shares_memory(item: Any, arrays: list[np.ndarray]) -> bool:
-    """Whether an object is an array on the memory of one of ``arrays``."""
+    """Return whether an object is an array that shares memory with one of ``arrays``."""
     return isinstance(item, np.ndarray) and any(np.shares_memory(item, each) for each in arrays)
 
 
 def check_pickle(thing: Any, what: str) -> Any:
     """Return a pickled copy of ``thing``, or raise AssertionError.
 
-    An object of a class that is defined inside a function or a script, which no other process
-    could import, is copied by its attributes.
+    If the class is defined inside a function or a script, so that no other process could import
+    it, the object is copied by its attributes.
     """
     cls = type(thing)
     home = sys.modules.get(cls.__module__)

@@ -1,6 +1,6 @@
 """Checks of a loss and of a clipping rule: bounds, derivatives, and sums by every kernel.
 
-Bounds are searched for violations on a grid that is refined where a function is steepest;
+Violations of bounds are searched for on a grid that is refined where a function is steepest;
 derivatives are compared with differences; sums are compared with the formulas, sample by sample.
 """
 
@@ -31,12 +31,12 @@ from ._tools import (
     unchanged,
 )
 
-# (z, y) or (norms, losses), any equal shape, to an array of that shape.
+# Maps (z, y) or (norms, losses), of any equal shape, to an array of that shape.
 Formula: TypeAlias = Callable[[Any, Any], Any]
 
-_ROUNDING = 1e-7  # of the constants, relative
+_ROUNDING = 1e-7  # relative tolerance of the constants
 _TINY = 5e-324  # the smallest positive number
-_RADIUS, _SAMPLES, _FEATURES = 2.0, 60, 4  # of the data that sums are compared on
+_RADIUS, _SAMPLES, _FEATURES = 2.0, 60, 4  # of the data on which sums are compared
 
 
 # Where a function of one prediction is steepest
@@ -48,7 +48,7 @@ def _labels_of(loss: Any) -> list[float]:
 
 
 def _grid_of_margins() -> np.ndarray:
-    """Return predictions to try, sorted: of all sizes, and close together up to 60."""
+    """Return sorted predictions to try, of all sizes, and closely spaced up to 60."""
     sizes = np.concatenate([np.logspace(-9, 3, 241), np.linspace(0.0, 12.0, 4801)[1:]])
     sizes = np.concatenate([sizes, np.linspace(12.0, 60.0, 961), 1.0 + np.logspace(-6, -1, 21)])
     return np.unique(np.concatenate([-sizes, [0.0], sizes]))
@@ -59,10 +59,10 @@ _MARGINS.flags.writeable = False
 
 
 def _steepest(formula: Callable[[Any], Any], bound: float, finest: float) -> tuple[float, float]:
-    """Return the largest difference quotient of a function that a search finds, and its place.
+    """Return the largest difference quotient of a function that a search finds, and its location.
 
-    The steepest intervals of a grid are halved, down to ``finest`` relative to their place, where
-    rounding takes over: at a jump the quotient exceeds every finite bound.
+    The steepest intervals of a grid are halved, down to ``finest`` relative to their location,
+    where rounding dominates: at a jump the quotient exceeds every finite bound.
     """
     if not np.isfinite(bound):
         return 0.0, 0.0
@@ -92,7 +92,7 @@ def _steepest(formula: Callable[[Any], Any], bound: float, finest: float) -> tup
 
 
 def _terms_of(loss: Loss) -> list[str]:
-    """Return the names of the formulas that the loss has."""
+    """Return the names of the formulas that the loss defines."""
     try:
         loss.second_derivative(np.zeros(1), np.ones(1))
     except NotImplementedError:
@@ -101,7 +101,7 @@ def _terms_of(loss: Loss) -> list[str]:
 
 
 def _along(loss: Loss, term: str, y: float) -> Callable[[Any], Any]:
-    """Return a formula as a function of predictions alone."""
+    """Return a formula as a function of the predictions, for a fixed label."""
     return lambda z: np.asarray(getattr(loss, term)(z, np.full(z.shape, y)))
 
 
@@ -110,7 +110,7 @@ def _differences(formula: Callable[[Any], Any]) -> Callable[[Any], Any]:
 
 
 def _check_slopes(loss: Loss, y: float) -> None:
-    """Compare each formula with the differences of the one before, and with its constant."""
+    """Compare each formula with differences of the preceding one, and with its constant."""
     name, has = type(loss).__name__, _terms_of(loss)
     label = f"y = {y:g}"
     if not loss.classification:
@@ -124,7 +124,7 @@ def _check_slopes(loss: Loss, y: float) -> None:
         ("second_derivative", "", "hessian_lipschitz", "the second derivative"),
     ):
         formula, finest = _along(loss, term, y), 1e-5
-        if term not in has:  # the differences of the derivative stand for it
+        if term not in has:  # use differences of the derivative instead
             formula, finest = _differences(_along(loss, "derivative", y)), 1e-3
         bound = float(getattr(loss, constant))
         slope, where = _steepest(formula, bound, finest)
@@ -153,7 +153,7 @@ def _check_slopes(loss: Loss, y: float) -> None:
 
 
 def _check_derivative(loss: Loss, y: float, term: str, next_term: str, formula: Any) -> None:
-    """Check that the derivative lies between the quotients to the left and to the right."""
+    """Check that the derivative lies between the left and right difference quotients."""
     z = _MARGINS
     h = 1e-5 * np.maximum(np.abs(z), 1.0)
     here, left, right = formula(z), formula(z - h), formula(z + h)
@@ -211,7 +211,7 @@ def _data(loss: Loss) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 
 def _check_sums(loss: Loss, devices: bool, fast: bool, rule: Clipping | None = None) -> None:
-    """Compare sums by kernels with the formulas; ``fast``: by compiled kernels, too."""
+    """Compare the kernels' sums with the formulas; ``fast``: those of compiled kernels too."""
     X, y, W = _data(loss)
     rows = np.array([3, 0, 3, 17, 41])
     subject = repr(loss if rule is None else rule)
@@ -263,7 +263,7 @@ def _problems(
 def _expected(
     loss: Loss, rule: Clipping | None, X: np.ndarray, y: np.ndarray, W: np.ndarray, batch: Any
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return sums of the formulas: losses (R,) and gradients (R, d)."""
+    """Return the sums computed from the formulas: losses (R,) and gradients (R, d)."""
     totals, gradients = [], []
     for r, w in enumerate(W):
         chosen = slice(None) if batch is None else batch[r]
@@ -284,7 +284,7 @@ def _expected(
 
 
 def _checked(formula: Formula, subject: str) -> Formula:
-    """Return a formula that fails with a sentence where it raises or returns another shape."""
+    """Wrap a formula so that it fails with a sentence if it raises or returns another shape."""
 
     def checked(first: Any, second: Any) -> Any:
         try:
@@ -300,29 +300,18 @@ def _checked(formula: Formula, subject: str) -> Formula:
     return checked
 
 
-def _check_elementwise(
-    formula: Formula, first: np.ndarray, second: np.ndarray, subject: str, reason: str
-) -> None:
-    """Check that a formula of 24 samples gives the same for one alone, in any array, and again."""
-    formula = _checked(formula, subject)
-    whole = formula(first, second)
-    shuffled = np.random.default_rng(1).permutation(24)
-    alone = [formula(first[k : k + 1], second[k : k + 1]) for k in range(24)]
-    for how, found in {
-        "one sample at a time": np.concatenate(alone),
-        "in another order": formula(first[shuffled], second[shuffled])[np.argsort(shuffled)],
-        "in a table": formula(first.reshape(4, 6), second.reshape(4, 6)).ravel(),
-        "beside others": formula(np.append(first, 1e3), np.append(second, 1.0))[:24],
-        "for a second time": formula(first, second),
-    }.items():
-        same = np.allclose(found, whole, rtol=1e-12, atol=1e-15, equal_nan=True)
-        require(same, f"{subject} gives other numbers {how}: {reason}")
+def _check_per_sample(check: Callable[[Any], None], thing: Any) -> None:
+    """Fail where the check before a private run finds that a formula mixes or keeps samples."""
+    try:
+        check(thing)
+    except ValueError as error:
+        fail(str(error), error)
 
 
 def _check_namespace(
     formula: Formula, first: np.ndarray, second: np.ndarray, subject: str, check: str
 ) -> None:
-    """Check that a formula gives the same on arrays of another library, where one is installed."""
+    """Check that a formula gives the same on arrays of another library, if one is installed."""
     if (xp := optional_namespace()) is None:
         return
     expected = formula(first, second)
@@ -346,8 +335,8 @@ def _check_namespace(
 def check_loss(loss: Loss, *, devices: bool = True, compiled: bool = True) -> None:
     """Raise AssertionError unless a loss keeps the contract of :class:`dpanalysis.losses.Loss`.
 
-    Its constants are searched for violations on a wide grid of predictions and labels, finer and
-    finer where they are closest to one; its derivatives are compared with differences; its
+    Violations of its constants are searched for on a wide grid of predictions and labels, refined
+    where they are closest to a violation; its derivatives are compared with differences; its
     formulas must be functions of one sample each, and the sums that the kernels compute from
     dense, sparse and other arrays, for one and several replicates, must be those of the formulas.
 
@@ -355,17 +344,17 @@ def check_loss(loss: Loss, *, devices: bool = True, compiled: bool = True) -> No
     ----------
     loss : Loss
     devices : bool
-        Whether the formulas must run on arrays of other libraries than NumPy too (it is tried
-        where ``array_api_strict`` is installed). False for formulas that are written in NumPy;
+        Whether the formulas must also run on arrays of libraries other than NumPy (tested if
+        ``array_api_strict`` is installed). False for formulas that are written in NumPy;
         they run on NumPy, SciPy and mapped data, compiled or not.
     compiled : bool
-        Whether to try the formulas compiled by :func:`dpanalysis.losses.compiled` as well, which
-        takes about 20 seconds for a loss that is not one of the package.
+        Whether to test the formulas compiled by :func:`dpanalysis.losses.compiled` as well, which
+        takes about 20 seconds for a loss that is not part of the package.
 
     Notes
     -----
-    A search is no proof. The noise rests on ``lipschitz`` (sums cut larger derivatives), and the
-    guarantees of some methods rest on ``smoothness``, ``hessian_lipschitz`` and ``convex``.
+    A search is no proof. The noise depends on ``lipschitz`` (sums clip larger derivatives), and
+    the guarantees of some methods on ``smoothness``, ``hessian_lipschitz`` and ``convex``.
 
     Examples
     --------
@@ -385,7 +374,8 @@ def check_loss(loss: Loss, *, devices: bool = True, compiled: bool = True) -> No
     with unchanged(loss, name, "using the loss changes what it remembers ({})"):
         with quiet(), global_random_untouched("the loss"):
             _check_constants(loss)
-            _check_loss_elementwise(loss)
+            _check_shapes(loss)
+            _check_per_sample(losses.check_per_sample, loss)
             for y in _labels_of(loss):
                 _check_slopes(loss, y)
                 _check_growth(loss, y)
@@ -417,22 +407,19 @@ def _check_constants(loss: Loss) -> None:
         require(isinstance(value, bool), f"{name}.{flag} must be True or False, got {value!r}")
 
 
-def _check_loss_elementwise(loss: Loss) -> None:
-    rng = np.random.default_rng(0)
-    z = rng.normal(scale=3.0, size=24)
-    y = rng.choice(_labels_of(loss), 24)
+def _check_shapes(loss: Loss) -> None:
+    z, y = np.linspace(-3.0, 3.0, 4), np.array([_labels_of(loss)[-1]] * 3)
     for term in _terms_of(loss):
         formula, subject = getattr(loss, term), f"{type(loss).__name__}.{term}"
-        reason = "a sample's loss must be a function of its own prediction and label"
-        _check_elementwise(formula, z, y, subject, reason)
-        empty = formula(z[:0], y[:0])
-        require(np.shape(empty) == (0,), f"{subject} of no samples must have shape (0,)")
-        wide = np.shape(formula(z[:4, None], y[None, :3]))
+        checked = _checked(formula, subject)
+        checked(z[:0], y[:0])
+        checked(*np.broadcast_arrays(z[:, None], y))
+        wide = np.shape(formula(z[:, None], y[None, :]))
         require(wide == (4, 3), f"{subject} of (4, 1) and (1, 3) must have shape (4, 3): {wide}")
 
 
 def _check_far_away(loss: Loss) -> None:
-    """Check that formulas have values, and derivatives their bound, at huge predictions."""
+    """Check that at huge predictions no formula is NaN and derivatives keep their bound."""
     name = type(loss).__name__
     z = np.array([-1e300, -1e200, -1e30, 1e30, 1e200, 1e300])
     for y in _labels_of(loss):
@@ -472,19 +459,19 @@ def _check_warnings(loss: Loss) -> None:
 def check_clipping(rule: Clipping, *, devices: bool = True, compiled: bool = True) -> None:
     """Raise AssertionError unless a rule keeps the contract of a clipping rule.
 
-    A weight times its norm must be at most ``clip_norm`` for norms from 0 to the largest float,
-    every weight finite, >= 0 and at most ``largest_weight``, and a function of one sample's norm
-    and loss. The sums that the kernels compute must be those of ``weight``.
+    A weight times its norm must be at most ``clip_norm`` for norms from 0 to the largest float.
+    Every weight must be finite, >= 0, at most ``largest_weight``, and a function of one sample's
+    norm and loss. The sums that the kernels compute must be those of ``weight``.
 
     Parameters
     ----------
     rule : Clipping
     devices : bool
-        Whether the rule must run on arrays of other libraries than NumPy too (it is tried where
+        Whether the rule must also run on arrays of libraries other than NumPy (tested if
         ``array_api_strict`` is installed).
     compiled : bool
-        Whether to try the rule compiled by :func:`dpanalysis.clipping.compiled` as well, which
-        takes about 20 seconds for a rule that is not one of the package.
+        Whether to test the rule compiled by :func:`dpanalysis.clipping.compiled` as well, which
+        takes about 20 seconds for a rule that is not part of the package.
 
     Examples
     --------
@@ -507,7 +494,8 @@ def check_clipping(rule: Clipping, *, devices: bool = True, compiled: bool = Tru
     with quiet(), global_random_untouched("the rule"), unchanged(rule, name, kept):
         _check_numbers(rule)
         _check_bound(rule)
-        _check_rule_elementwise(rule)
+        _check_per_sample(rules.check_per_sample, rule)
+        _check_needs(rule)
         if devices:
             norms = np.linspace(0.0, 5.0, 12).reshape(3, 4)
             call = "check_clipping(rule, devices=False)"
@@ -531,7 +519,7 @@ def _check_numbers(rule: Clipping) -> None:
 
 
 def _grid(rule: Clipping) -> tuple[np.ndarray, np.ndarray]:
-    """Return norms and losses (k,): all pairs where the rule needs losses."""
+    """Return norms and losses (k,): all pairs if the rule needs losses."""
     near = rule.clip_norm * np.array([1e-3, 0.5, 1 - 1e-9, 1 - 1e-16, 1.0, 1 + 1e-15, 1.5, 1e3])
     powers = 10.0 ** np.arange(-323.0, 309.0, 2.0)
     norms = np.concatenate([[0.0, _TINY, 1e-310, 1e308], powers, near, np.linspace(0.0, 10.0, 101)])
@@ -567,22 +555,16 @@ def _check_bound(rule: Clipping) -> None:
             fail(sentence.format(at, weights[k]))
 
 
-def _check_rule_elementwise(rule: Clipping) -> None:
-    rng, subject = np.random.default_rng(0), f"{type(rule).__name__}.weight"
-    norms = rule.clip_norm * rng.uniform(0.0, 4.0, 24)
-    sizes = rng.uniform(0.0, 4.0, 24)
-    reason = (
-        "the weight must be a function of one sample's norm and loss, or records move each "
-        "other's gradients"
-    )
-    _check_elementwise(rule.weight, norms, sizes, subject, reason)
+def _check_needs(rule: Clipping) -> None:
+    norms = rule.clip_norm * np.linspace(0.0, 4.0, 24)
     if not rule.needs_losses:
-        same = np.allclose(rule.weight(norms, 2.0 * sizes), rule.weight(norms, sizes), rtol=1e-12)
-        require(same, f"{subject} gives other numbers for other losses (needs_losses is False)")
+        same = np.allclose(rule.weight(norms, norms), rule.weight(norms, 1.0 + norms), rtol=1e-12)
+        name = type(rule).__name__
+        require(same, f"{name}.weight gives other numbers for other losses (needs_losses is False)")
 
 
 def _check_rule_sums(rule: Clipping, devices: bool, compiled: bool) -> None:
-    """Compare the sums of clipped gradients with those of ``weight``, for losses it bounds."""
+    """Compare sums of clipped gradients with those of ``weight``, for losses the rule bounds."""
     for loss in (losses.Logistic(), losses.SquaredError()):
         try:
             rule.check(loss, _RADIUS)

@@ -1,8 +1,8 @@
 """Checks of a method, by running it again under other conditions, and of a mechanism's claim.
 
-A method is post-processing of the oracle's answers. So a run must come out the same from the same
+A method is post-processing of the oracle's answers. So a run must be reproducible from the same
 seed, whatever is recorded beside it and however many replicates run, and also from the recorded
-answers alone, with the records taken away.
+answers alone, without access to the records.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ _ROUNDING = 1e-9
 _MOST_STEPS = 100_000
 
 
-# Answers recorded in one run and repeated in another, without records
+# Answers recorded in one run and replayed in another, without records
 
 
 class _WithoutRecords:
-    """The public side of a problem; it answers nothing about the records."""
+    """The public part of a problem, without access to the records."""
 
     def __init__(self, problem: Problem) -> None:
         self.n, self.d, self.mu, self.L = problem.n, problem.d, problem.mu, problem.L
@@ -72,7 +72,7 @@ class _WithoutRecords:
 
 
 class _RecordedBatch(Batch):
-    """A batch that records its answers, or repeats recorded ones."""
+    """A batch that records its answers, or replays recorded ones."""
 
     _oracle: _RecordedOracle
 
@@ -92,7 +92,7 @@ class _RecordedBatch(Batch):
 
 
 class _RecordedOracle(PrivateOracle):
-    """An oracle that records its answers, or repeats those of another run."""
+    """An oracle that records its answers, or replays those of another run."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -100,7 +100,7 @@ class _RecordedOracle(PrivateOracle):
         self.replayed: Iterator[Any] | None = None
 
     def record(self, answer: Any) -> Any:
-        """Return an answer and keep a copy."""
+        """Return an answer and store a copy of it."""
         self.answers.append(copy.deepcopy(answer))
         return answer
 
@@ -115,7 +115,7 @@ class _RecordedOracle(PrivateOracle):
         rows = super()._draw(sampling)
         if rows is None or self.replayed is None:
             return rows
-        return [each[:0] for each in rows]  # how many were drawn is not public
+        return [each[:0] for each in rows]  # the number of rows drawn is not public
 
     @contextmanager
     def batch(self, sampling: Any, events: Any) -> Iterator[Batch]:
@@ -133,32 +133,32 @@ _NOT_REPEATED = (
 
 
 class _Recorded(NamedTuple):
-    """The answers of one oracle in a run, and the steps that the method made of them."""
+    """The answers of one oracle in a run, and the steps that the method computed from them."""
 
     answers: list[Any]
     steps: list[Step]
 
 
 class _PlannedRun(Loop):
-    """A planned run, whose oracles record their answers."""
+    """A planned run whose oracles record their answers."""
 
     def check_cost(self) -> None:
-        """Raise PrivacyBudgetExceeded where the plan costs more than the budget."""
+        """Raise PrivacyBudgetExceeded if the plan costs more than the budget."""
         self._guard()
 
     def oracles(self, problem: Any, random: Sequence[Any]) -> list[Any]:
-        """Return one oracle for all replicates, or one each."""
+        """Return one oracle for all replicates, or one for each."""
         groups = [list(random)] if self._method.together else [[each] for each in random]
         return [_RecordedOracle(problem, self._facts, self._guard(), each) for each in groups]
 
     @property
     def planned(self) -> tuple[Event, ...] | None:
-        """The events that the method plans; None where they depend on answers."""
+        """The events that the method plans; None if they depend on answers."""
         return None if self._adapts else self._planned
 
 
 def _unrolled(events: Any) -> Iterator[Event]:
-    """Yield events one by one where they are repeated."""
+    """Yield events one by one, expanding repeated events."""
     for event in events:
         if isinstance(event, Repeated):
             for _ in range(event.count):
@@ -167,11 +167,11 @@ def _unrolled(events: Any) -> Iterator[Event]:
             yield event
 
 
-# Runs that must come out the same
+# Runs that must give the same results
 
 
 class _MethodChecks:
-    """A method on two neighbouring problems with a budget."""
+    """Checks of a method on two neighbouring problems with a budget."""
 
     def __init__(
         self, method: Method, problem: Problem, other: Problem, facts: PublicFacts, budget: Budget
@@ -180,7 +180,7 @@ class _MethodChecks:
         self.facts, self.budget = facts, budget
 
     def run(self, *, seed: int = 0, replicates: int = 2, on: Problem | None = None, **options: Any):  # type: ignore[no-untyped-def]
-        """Run the method as a user does."""
+        """Run the method as a user would."""
         return minimize(
             on or self.problem,
             options.pop("method", self.method),
@@ -191,7 +191,7 @@ class _MethodChecks:
         )
 
     def prepare(self) -> _PlannedRun:
-        """Plan a run, or fail with the reason."""
+        """Plan a run; fail with the reason if that is impossible."""
         try:
             planned = _PlannedRun(self.method, self.facts, self.budget, None, "tightest")
             planned.check_cost()
@@ -202,7 +202,7 @@ class _MethodChecks:
             fail(f"the method cannot be planned under {self.budget!r}: {error}", error)
 
     def check_plan(self) -> _PlannedRun:
-        """Plan twice: the same facts and budget give the same events."""
+        """Plan twice: the same facts and budget must give the same events."""
         plan = self.prepare()
         require(
             plan.planned == self.prepare().planned,
@@ -212,7 +212,7 @@ class _MethodChecks:
         return plan
 
     def check_steps(self, plan: _PlannedRun) -> list[_Recorded]:
-        """Check a run of two replicates step by step; return it, oracle by oracle."""
+        """Check a run of two replicates step by step; return its records, one per oracle."""
         recorded = []
         with unchanged(plan.plan, "plan", "run() changes its plan ({}), which all replicates use"):
             for oracle, start in zip(*self._oracles(plan, self.problem)):
@@ -225,7 +225,7 @@ class _MethodChecks:
         return recorded
 
     def check_repeated(self, plan: _PlannedRun, recorded: list[_Recorded]) -> None:
-        """Repeat the run from the recorded answers, without the records."""
+        """Replay the run from the recorded answers, without the records."""
         public = _WithoutRecords(self.problem)
         for (oracle, start), before in zip(zip(*self._oracles(plan, public)), recorded):
             oracle.replayed = iter(before.answers)
@@ -234,7 +234,7 @@ class _MethodChecks:
             require(same, _NOT_REPEATED)
 
     def _oracles(self, plan: _PlannedRun, problem: Any) -> tuple[list[Any], list[np.ndarray]]:
-        """Return the oracles of two replicates, always from the same seed, and their starts."""
+        """Return the oracles and the initial points of two replicates, from a fixed seed."""
         random = mechanisms.spawn(3, 2)
         starts = [self.problem.initial(mechanisms.spawn(each, 1)[0]) for each in random]
         starts = [np.stack(starts)] if self.method.together else starts
@@ -289,7 +289,7 @@ class _MethodChecks:
             require(within, f"the method spends {cost:g} where its filter allows {guard.limit:g}")
             return
         if isinstance(self.method, AdaptiveMethod):
-            return  # its guard refuses whatever exceeds the plan
+            return  # its guard refuses anything beyond the plan
         planned = list(_unrolled(plan.planned))
         require(
             spent == planned,
@@ -302,7 +302,7 @@ class _MethodChecks:
         )
 
     def check_seed(self) -> Any:
-        """Run twice from the same seed, and on the neighbour; return the first run."""
+        """Run twice from the same seed, and once on the neighbour; return the first run."""
         with global_random_untouched("the method", seed=1):
             first = self.run()
         other = self.run(seed=9, on=self.other)
@@ -347,7 +347,7 @@ class _MethodChecks:
         )
 
     def check_resumed(self) -> None:
-        """Stop a run half way, and let it go on from its checkpoint."""
+        """Stop a run halfway and resume it from its checkpoint."""
         try:
             check_resumable(self.method, self.budget, 1)
         except ValueError:
@@ -365,7 +365,7 @@ class _MethodChecks:
         )
 
     def check_budget(self, result: Any) -> None:
-        """Check that a run has a guarantee within its budget."""
+        """Check that a run is private and within its budget."""
         budget = self.budget
         require(result.private, "a run with a budget must be private")
         if budget.epsilon is not None and result.guard is None:
@@ -375,7 +375,7 @@ class _MethodChecks:
 
 
 def _same_step(first: Step, second: Step) -> bool:
-    """Whether two steps released the same; numbers may be NaN."""
+    """Return whether two steps released the same; numbers may be NaN."""
     same = np.array_equal(first.w, second.w, equal_nan=True)
     if not same or repr(first.released) != repr(second.released):
         return False
@@ -386,7 +386,7 @@ def _same_step(first: Step, second: Step) -> bool:
 
 
 def _same_run(first: Any, second: Any) -> bool:
-    """Whether two runs released the same, and paid for the same."""
+    """Return whether two runs released the same and were charged for the same events."""
     same = first.w.shape == second.w.shape and np.array_equal(first.w, second.w, equal_nan=True)
     return same and _spent(first) == _spent(second)
 
@@ -407,10 +407,10 @@ def check_method(
 ) -> None:
     """Raise AssertionError unless a method keeps the contract of :class:`Method`.
 
-    It is run about ten times. It must keep nothing from one run to the next, hold no data, use
-    the oracle's answers and public facts only, ask what it has planned, yield no step while a
-    batch is open, stay within its budget, draw from no global random numbers, and give the same
-    numbers from the same seed, whatever is recorded and however many replicates run.
+    The method is run about ten times. It must keep no state between runs, hold no data, use only
+    the oracle's answers and public facts, make the queries that it planned, yield no step while a
+    batch is open, stay within its budget, not draw from global random generators, and give the
+    same numbers from the same seed, whatever is recorded and however many replicates run.
 
     Parameters
     ----------
@@ -422,14 +422,14 @@ def check_method(
         By default the first of several that the method accepts.
     neighbour : Problem, optional
         ``problem`` with one record replaced, on which the method must plan the same. By default
-        that of the default problem; none where only ``problem`` is given.
+        that of the default problem; none if only ``problem`` is given.
 
     Notes
     -----
-    One run is repeated from the answers that the oracle gave, with the records taken away: a method
-    that uses more than answers and public facts then takes other steps. State is looked for in
-    the attributes of the method and of its class; state elsewhere (in global names, closures) is
-    found where it changes a second run.
+    One run is replayed from the oracle's recorded answers, without the records: a method that uses
+    more than answers and public facts then takes other steps. State is searched for in the
+    attributes of the method and of its class; state elsewhere (global variables, closures) is
+    detected only if it changes a second run.
 
     Examples
     --------
@@ -497,7 +497,7 @@ def _check_holds_no_data(method: Method, problem: Problem) -> None:
 
 
 def _logistic(sampling: Sampling, changed: bool = False) -> ERM:
-    """Return the default problem, or the same with its last record replaced."""
+    """Return the default problem, or its neighbour with the last record replaced."""
     n = max(200, 2 * int(getattr(sampling, "m", 0)))
     rng = np.random.default_rng(5)
     X = rng.uniform(-1.0, 1.0, (n, 3))
@@ -548,10 +548,10 @@ def check_mechanism(
     rng: Any = 0,
     vectorized: bool = True,
 ) -> None:
-    """Raise AssertionError where a mechanism is found to be less private than claimed.
+    """Raise AssertionError if a mechanism is found to be less private than claimed.
 
     This is :func:`dpanalysis.audit.assert_private`, with its parameters, for one pair of data
-    sets; that function also draws pairs.
+    sets; that function can also draw pairs.
 
     Examples
     --------

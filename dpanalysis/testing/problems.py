@@ -1,7 +1,7 @@
 """Checks of a problem: sums over records, their bounds, curvature, and public facts.
 
-Records are compared one by one with the sums over batches, and a neighbour with the stated
-sensitivity.
+Sums over batches are compared with those of single records, and the difference from a neighbouring
+data set with the stated sensitivity.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def _host(array: Any) -> np.ndarray:
 
 
 def _compare(found: Any, expected: Any, tolerance: float, sentence: str, size: float = 0.0) -> None:
-    """Fail with the sentence unless both agree, relative to their size or ``size``."""
+    """Fail with the sentence unless both agree, relative to their magnitude or ``size``."""
     found, expected = np.asarray(found), np.asarray(expected)
     require(found.shape == expected.shape, f"{sentence}: shapes {found.shape}, {expected.shape}")
     scale = max(float(np.abs(expected).max(initial=0.0)), size, 1e-12)
@@ -53,7 +53,7 @@ class _RecordChecks:
     def __init__(self, problem: Problem, facts: PublicFacts, tolerance: float) -> None:
         self.problem, self.facts, self.tolerance = problem, facts, tolerance
         self.rng = np.random.default_rng(7)
-        # Around the public start: at zero all units of a network are the same.
+        # Around the public initial point: at zero all units of a network are the same.
         self.start = np.asarray(problem.initial(np.random.default_rng(8)), dtype=float)
         self.W = self.start + self.rng.normal(size=(3, problem.d)) * np.array([[0.1], [0.5], [2.0]])
         self.few = np.unique(np.linspace(0, problem.n - 1, min(problem.n, _MOST)).astype(int))
@@ -65,7 +65,7 @@ class _RecordChecks:
         return self.sum(self.W)
 
     def sum(self, W: np.ndarray, rows: Any = None, rule: Any = None) -> np.ndarray:
-        """Return gradient_sum on the host, checked for its shape."""
+        """Return gradient_sum on the host, after checking its shape."""
         given = W.copy()
         found = self.problem.gradient_sum(given, rows, rule)
         require(np.array_equal(given, W), "gradient_sum changes the iterates that it is given")
@@ -84,7 +84,7 @@ class _RecordChecks:
         return known
 
     def iterates(self) -> Iterator[np.ndarray]:
-        """Yield points of all sizes, some of them along a record's gradient."""
+        """Yield iterates at all distances, some of them along a record's gradient."""
         yield self.start
         for size in (1e-3, 0.1, 1.0, 10.0, 1e3):
             yield from self.start + size * self.rng.normal(size=(3, self.problem.d))
@@ -95,7 +95,7 @@ class _RecordChecks:
                 yield self.start + size * step / length
 
     def rules(self) -> list[Clipping]:
-        """Return rules that the problem accepts, which cut some of its gradients."""
+        """Return rules that the problem accepts and that clip some of its gradients."""
         typical = float(np.median(np.linalg.norm(self.singles(self.W[1]), axis=1))) or 1.0
         tried: list[Clipping] = [rules.Flat(0.3 * typical), rules.Automatic(0.1, 0.5 * typical)]
         tried += [rules.PerSampleAdaptive(0.1, typical), rules.Value(typical, 10.0 * typical**2)]
@@ -111,7 +111,7 @@ class _RecordChecks:
         return True
 
     def check_sums(self) -> None:
-        """Check that a sum over records is the sum of the records' gradients alone."""
+        """Check that a sum over records is the sum of the single records' gradients."""
         problem, W, tolerance = self.problem, self.W, self.tolerance
         _compare(self.sum(W), self.total, 0.0, "gradient_sum gives other numbers the second time")
         every = [np.arange(problem.n)] * 3
@@ -142,7 +142,7 @@ class _RecordChecks:
         _compare(problem.value(W), value, tolerance, text)
 
     def _size(self, w: np.ndarray) -> float:
-        """Return the size of the terms of a sum, which may cancel."""
+        """Return the magnitude of the terms of a sum, which may cancel."""
         return float(np.abs(self.singles(w)).sum())
 
     def check_clipping(self) -> None:
@@ -167,7 +167,7 @@ class _RecordChecks:
                 _compare(whole, cut.sum(axis=0), self.tolerance, text, float(np.abs(cut).sum()))
 
     def check_bounds(self) -> None:
-        """Search for a record and an iterate with a gradient longer than stated."""
+        """Search for a record and an iterate with a gradient that exceeds the stated bound."""
         if self.facts.declared_sensitivity is not None or not self.facts.has_records:
             return
         for w in self.iterates():
@@ -189,7 +189,7 @@ class _RecordChecks:
     def _check_blocks(
         self, gradients: np.ndarray, order: int, blocks: Sequence[Block], where: str
     ) -> None:
-        """Compare gradients, which are copies of a row times numbers, with bounds on the row."""
+        """Compare gradients, which are copies of a scaled row, with bounds on the row's blocks."""
         bound = self.facts.derivative_bounds[order - 1]
         ends = np.cumsum([block.size for block in blocks])
         require(
@@ -210,7 +210,7 @@ class _RecordChecks:
             )
 
     def check_far_away(self) -> None:
-        """Where numbers overflow, a record still adds no more than its bound."""
+        """Check that a record adds no more than its bound even where numbers overflow."""
         cases: list[Any] = [*self.rules()]
         if self.facts.has_records and np.isfinite(self.facts.gradient_bounds[1]):
             cases.append(None)
@@ -248,7 +248,7 @@ class _RecordChecks:
             u = w + 0.1 * v
             bend = (np.asarray(problem.gradient(u)) - gradient) @ (0.1 * v) / (0.01 * (v @ v))
             slack = tolerance * (1.0 + abs(bend))
-            # Of records that are not convex mu = 0 says nothing.
+            # If records are not convex, mu = 0 is not a bound.
             bounded = problem.mu > 0.0 or self.facts.convex_records
             low = problem.mu if bounded else -math.inf
             require(
@@ -258,7 +258,7 @@ class _RecordChecks:
             )
 
     def check_curvature(self) -> None:
-        """Compare Hessians and losses along a line, where offered, with gradients and value."""
+        """Compare Hessians and line losses, if implemented, with gradients and values."""
         if self.facts.curvature_vanishes_at_max_slope:
             for w in self.iterates():
                 self._check_bend(w)
@@ -281,13 +281,13 @@ class _RecordChecks:
             self._check_line_losses(w, v)
 
     def _offered(self, name: str, *arguments: Any) -> Any:
-        """Return the answer of an optional member; None where the problem has none."""
+        """Return the result of an optional method; None if the problem does not implement it."""
         if getattr(type(self.problem), name) is getattr(Problem, name):
             return None
         try:
             answer = getattr(self.problem, name)(*arguments)
         except (ValueError, TypeError, NotImplementedError):
-            return None  # it refuses this loss
+            return None  # it does not support this loss
         return answer if callable(answer) else _host(answer)
 
     def _check_single_hessians(self, w: np.ndarray) -> None:
@@ -317,7 +317,7 @@ class _RecordChecks:
             )
 
     def _check_bend(self, w: np.ndarray) -> None:
-        """Check that records of large gradients have little curvature, where that is stated."""
+        """Check that records with large gradients have little curvature, if that is stated."""
         facts = self.facts
         for i, gradient in zip(self.few[:10], self.singles(w)):
             size = float(np.linalg.norm(gradient))
@@ -362,24 +362,23 @@ def check_problem(
 ) -> None:
     """Raise AssertionError unless a problem keeps the contract of :class:`dpanalysis.Problem`.
 
-    Its sums must be sums over records that do not mix, each bounded by the public facts wherever
-    the iterate is, also far away, and by a clipping rule that the problem accepts; gradients and
-    curvatures must be those of its value; public facts must not depend on iterates or records.
+    Its sums must be sums of terms that depend on one record each. The public facts, and any
+    clipping rule that the problem accepts, must bound each term at every iterate, also far away.
+    Gradients and curvature must match its value. Facts must not depend on iterates or records.
 
     Parameters
     ----------
     problem : Problem
     neighbour : Problem, optional
-        The same with ONE record replaced: its public facts must be the same, and its sums apart
-        by no more than the sensitivity. Give one whenever you can, best with an extreme record:
-        facts that are read off the data are found only so.
+        The same problem with ONE record replaced: its public facts must be the same, and its sums
+        may differ by at most the sensitivity. Pass one whenever possible, preferably with an
+        extreme record: facts computed from the data are detected only in this way.
     tolerance : float
         Relative rounding error of a sum; 1e-3 for problems in single precision.
 
     Notes
     -----
-    Up to 40 records are compared one by one, at some dozens of iterates. What passes is not
-    proved.
+    Up to 40 records are compared one by one, at some dozens of iterates. Passing is not a proof.
 
     Examples
     --------
@@ -433,7 +432,7 @@ def _check_declared(problem: Any) -> None:
 
 
 def _facts(problem: Problem) -> list[PublicFacts]:
-    """Return the checked facts under both relations."""
+    """Return the public facts under both relations, after checking them."""
     name, found = type(problem).__name__, []
     for relation in _RELATIONS:
         try:
@@ -505,7 +504,7 @@ def _check_start(problem: Problem) -> None:
 
 
 def _check_neighbour(records: _RecordChecks, before: list[PublicFacts], neighbour: Problem) -> None:
-    """Compare public facts and sums with those of a data set that differs in one record."""
+    """Compare public facts and sums with those of a neighbouring data set."""
     for own, other in zip(before, (neighbour.facts(relation) for relation in _RELATIONS)):
         differ = [each for each in vars(own) if getattr(own, each) != getattr(other, each)]
         require(

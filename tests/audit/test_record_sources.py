@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from dpanalysis import audit
-from dpanalysis.audit.coins import far_uniform
+from dpanalysis.audit.coins import extreme_uniform
 from dpanalysis.privacy.mechanisms import laplace
 
 
@@ -489,7 +489,7 @@ def test_noise_of_a_constant_seed_stays_as_it_is(name):
 
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
 def test_extreme_uniform_numbers_are_those_of_a_source(kind):
-    drawn = far_uniform(np.random.default_rng(0), np.full(1000, 0.3, kind)).astype(kind)
+    drawn = extreme_uniform(np.random.default_rng(0), np.full(1000, 0.3, kind)).astype(kind)
     assert (drawn > 0.0).all() and (drawn < 1.0).all()
     assert {kind(0.5), kind(0.3), drawn.min(), drawn.max()} == set(drawn.tolist())
     assert drawn.min() == 1.0 - drawn.max() == np.finfo(kind).epsneg

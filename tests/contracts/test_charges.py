@@ -201,6 +201,13 @@ def test_a_copy_of_a_guard_spends_nothing(guard, twin):
     assert made.budget == guard.budget
 
 
+def test_a_copy_of_a_filter_does_not_tell_the_seeds_of_the_noise():
+    """Who has the state that a generator began with draws its noise again, and subtracts it."""
+    result = dpa.minimize(logistic(), M.AdaptiveGD(rho=5e-3, selection_rho=5e-3), BUDGET, record=())
+    states = [state for state, _ in result.guard._seeds]
+    assert states and not any(state in pickle.dumps(result) for state in states)
+
+
 FORKS = """
 import os, signal, threading
 import numpy as np
@@ -315,4 +322,4 @@ def test_a_filter_adds_costs_without_drift():
     small = Pure(2.0**-54)  # lost beside 1, one by one
     for _ in range(1 << 12):
         guard.spend(small)
-    assert guard.spent + guard._rest == 1.0 + 2.0**-42
+    assert guard.spent + guard._compensation == 1.0 + 2.0**-42

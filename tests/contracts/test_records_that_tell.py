@@ -220,3 +220,23 @@ def test_events_of_ones_own_are_accounted_by_their_own_costs():
     assert epsilon([sampled[0]], 1e-5, ADD, "rdp") >= epsilon([sampled[1]], 1e-5, ADD, "pld")
     with pytest.raises(ValueError, match="an event must cost 0 or more"):
         Filter(dpa.Budget(1.0)).spend(Refund())
+
+
+@pytest.mark.parametrize("kind", ["decrease", "min", "gradient"])
+def test_what_overflows_warns_of_nothing_where_no_run_is_around_it(kind):
+    """A record whose loss or prediction is infinite; ``minimize`` silences warnings anyway."""
+    X, w = np.array([[1.0], [1e200]]), np.array([1e200])
+    bound = dpa.RowBound(2, 1.0, "clip")
+    problem = dpa.ERM(X, [1.0, -1.0], dpa.losses.SquaredError(), row_bound=bound)
+    oracle = PrivateOracle(problem, problem.facts(ADD), None, [mechanisms.random_source(0)])
+    ray = queries.Ray(w, np.ones(1), np.array([2.0, 1.0]))
+    if kind == "gradient":
+        answer = oracle.gradient(w, dpa.Full(), "gaussian", 1.0, dpa.clipping.Flat(1.0))
+        assert np.isfinite(answer).all()
+        return
+    query = queries.NoisyMin(ray, 1.0, 1.0)
+    if kind == "decrease":
+        query = queries.FirstDecrease(
+            ray, np.zeros(2), 1.0, "laplace", 1.0, 2.0, query="difference_clip"
+        )
+    assert oracle.ask(query, dpa.Full()) in (0, 1, None)

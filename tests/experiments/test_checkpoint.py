@@ -1,5 +1,6 @@
 """Checkpoints: nothing paid is lost, nothing is bought twice, and nothing secret is written."""
 
+import dataclasses
 import functools
 import itertools
 import json
@@ -10,6 +11,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import warnings
 
 import numpy as np
 import pytest
@@ -230,6 +232,16 @@ def test_a_run_that_is_killed_again_and_again_buys_nothing_twice(tmp_path_factor
     assert opened + rest.opened <= again.iterations == whole.iterations
 
 
+@pytest.mark.parametrize(
+    ("name", "every", "stop", "begun"), [("momentum", 5, 2, 0), ("epochs", 1, 5, 5)]
+)
+def test_a_run_that_stops_after_lost_batches_goes_on_again(tmp_path, name, every, stop, begun):
+    left, *_ = killed(name, tmp_path, 2, None, every=every)
+    run(name, resume=left, callback=lambda number, w: number == stop)
+    again = run(name, resume=left, record=("iterate",))
+    assert again.status == "finished" and again.history["iteration"][0] == begun
+
+
 @pytest.mark.parametrize("rng", [None, 3])
 def test_a_file_that_is_resumed_again_goes_on_from_the_run_before(tmp_path, rng):
     """Interrupted in every batch, a run buys what it would have bought at once."""
@@ -355,9 +367,10 @@ def test_a_file_has_what_is_released_and_nothing_else(tmp_path):
                 *("about", "events", "w", "state", "output")
             }
             about = json.loads(stored["about"].tobytes())
-            assert [files._decoded(each) for each in json.loads(stored["events"].tobytes())] == [
-                tuple(each) for each in result.ledger.runs
-            ]
+            assert [
+                files.decoded(each, files._CLASSES)
+                for each in json.loads(stored["events"].tobytes())
+            ] == [tuple(each) for each in result.ledger.runs]
         assert about["streams"] is None
         assert set(about) == {"format", "settings", "made", "bought", "noise", "streams"}
 
@@ -486,6 +499,14 @@ def test_replicates_that_run_together(tmp_path):
     np.testing.assert_array_equal(again.drawn, whole.drawn)
 
 
+def test_a_run_that_is_over_has_the_same_output_again(tmp_path):
+    path = tmp_path / "run.npz"
+    whole = run("drawn", checkpoint=path, replicates=20)
+    again = run("drawn", resume=path, replicates=20)
+    np.testing.assert_array_equal(again.w, whole.w)
+    np.testing.assert_array_equal(again.drawn, whole.drawn)
+
+
 def test_runs_without_noise_and_without_records(tmp_path):
     """Nothing is paid; the steps are written all the same."""
     for on, w0 in ((dpa.Quadratic([0.5, 1.0]), [1.0, 2.0]), (problem(), None)):
@@ -512,6 +533,27 @@ def test_networks_go_on(tmp_path, kind):
     run("Adam", on, rng=3, checkpoint=path, **stop)
     again, whole = run("Adam", on, rng=3, resume=path), run("Adam", on, rng=3)
     np.testing.assert_array_equal(again.w, whole.w)
+
+
+@pytest.mark.parametrize("kind", ["own layer", "frozen", "augment"])
+def test_a_module_that_a_file_does_not_tell_has_none_beside_a_seed(tmp_path, kind):
+    torch = pytest.importorskip("torch")
+
+    class Double(torch.nn.Module):
+        def forward(self, x):
+            return 2.0 * x
+
+    layers = [torch.nn.Linear(3, 4), torch.nn.Tanh(), torch.nn.Linear(4, 2)]
+    if kind == "own layer":
+        layers.insert(1, Double())
+    if kind == "frozen":
+        layers[0].requires_grad_(False)
+    augment = (lambda x, generator: x) if kind == "augment" else None
+    X, y = np.ones((40, 3), dtype=np.float32), np.arange(40) % 2
+    on = dpa.problems.Module(torch.nn.Sequential(*layers), X, y, augment=augment)
+    with pytest.raises(ValueError, match="rng must be None or 'os' with a checkpoint"):
+        run("Adam", on, rng=3, checkpoint=tmp_path / "a")
+    assert not (tmp_path / "a").exists()
 
 
 class Forgets(methods.SGD):
@@ -679,7 +721,9 @@ def test_events_are_read_as_they_were_written(data):
     inner = data.draw(st.sampled_from([dpa.Full(), dpa.Poisson(0.3), dpa.WithoutReplacement(3)]))
     epoch = events.Epoch(dpa.RandomAllocation(5, 2), [events.Gaussian(1.0, 2.0)])
     for event in (one, events.Sampled(inner, [one, one], 9), events.Repeated(one, 3), epoch):
-        again = files._decoded(json.loads(json.dumps(files._encoded(event))))
+        again = files.decoded(
+            json.loads(json.dumps(files.encoded(event, files._CLASSES))), files._CLASSES
+        )
         assert again == event and type(again) is type(event)
 
 
@@ -705,8 +749,8 @@ def test_events_of_others_are_refused():
     class Mine(events.Pure):
         pass
 
-    with pytest.raises(TypeError, match=r"events of dpanalysis\.privacy\.events, got .*Mine"):
-        files._encoded(events.Repeated(Mine(1.0), 2))
+    with pytest.raises(TypeError, match=r"objects of dpanalysis alone, .*, got .*Mine"):
+        files.encoded(events.Repeated(Mine(1.0), 2), files._CLASSES)
     assert unrolled(events.Repeated(Mine(1.0), 2))[1] == 2
 
 
@@ -758,6 +802,11 @@ def test_another_network_or_rule_gets_no_noise_of_the_first(tmp_path, name, rng)
     assert result.status == "finished" and len(result.ledger) == 3
 
 
+@dataclasses.dataclass
+class Scaled:
+    scale: float
+
+
 class Shifted(dpa.losses.Loss):
     convex, lipschitz, smoothness = True, 1.0, 1.0
 
@@ -807,22 +856,26 @@ HALF, TABLE = 0.5, np.ones(3)
 
 
 def test_fingerprints_of_functions():
-    def base(t, scale=1.0, *, most=1):
-        return scale / t if t in {"a", "b"} else most
+    def made(scale=1.0, most=1):
+        def function(t, scale=scale, *, most=most):
+            return scale / t if t in {"a", "b"} else most
 
-    def other(t, scale=1.0, *, most=2):
-        return scale / t if t in {"a", "b"} else most
+        return function
 
     def enclosing(k):
         return lambda t: k / t
 
-    assert files.fingerprint(base) != files.fingerprint(other)
+    base = made()
+    assert files.fingerprint(base) == files.fingerprint(made())
+    assert files.fingerprint(base) != files.fingerprint(made(scale=2.0))
+    assert files.fingerprint(base) != files.fingerprint(made(most=2))
     assert files.fingerprint(enclosing(1.0)) == files.fingerprint(enclosing(1.0))
     assert files.fingerprint(enclosing(1.0)) != files.fingerprint(enclosing(2.0))
     complete = lambda t: HALF / t + np.pi  # noqa: E731
     incomplete = lambda t: TABLE[0] / t  # noqa: E731
-    for value in (complete, base):
-        assert files.is_complete(files.fingerprint(value))
+    assert files.is_complete(files.fingerprint(complete)) and files.is_complete(
+        files.fingerprint(base)
+    )
     for value in (incomplete, Shifted(1.0), functools.partial(base, 2.0), enclosing(Shifted(1.0))):
         assert not files.is_complete(files.fingerprint([value]))
     for library in (math.sqrt, np.exp, min):
@@ -831,6 +884,11 @@ def test_fingerprints_of_functions():
     assert not files.is_complete(files.fingerprint([[].append, Shifted(1.0).value]))
     within = lambda t: [HALF for _ in range(t)] + [max(x, TABLE[0]) for x in range(t)]  # noqa: E731
     assert not files.is_complete(files.fingerprint(within))  # of a function in a function, too
+    for other in (lambda t: Shifted(t), lambda t: pytest.approx(t)):
+        assert not files.is_complete(files.fingerprint(other))  # classes and modules of others
+    assert not files.is_complete(files.fingerprint(Scaled(1.0)))  # a data class may change, too
+    deep = functools.reduce(lambda inner, _: [inner], range(20), Shifted(1.0))
+    assert not files.is_complete(files.fingerprint(deep))
     long = (None,) * 200
     assert files.fingerprint(long) == files.fingerprint(list(long)) != files.fingerprint((1,) * 200)
 
@@ -854,7 +912,7 @@ def test_fingerprints_of_functions_are_the_same_in_every_process():
     assert len(said) == 1
 
 
-@pytest.mark.parametrize("how", ["finish", "raise", "interrupt"])
+@pytest.mark.parametrize("how", ["finish", "raise", "interrupt", "warnings are errors"])
 def test_a_last_step_that_cannot_be_written_loses_no_result(tmp_path, monkeypatch, how):
     method = methods.GradientDescent(0.1, 3, mechanism="gaussian")
 
@@ -877,7 +935,11 @@ def test_a_last_step_that_cannot_be_written_loses_no_result(tmp_path, monkeypatc
             go()
         assert len(error.value.partial.ledger) == 3
         return
-    with pytest.warns(RuntimeWarning) as warned:
-        result = go()
-    assert "has not the last step" in str(warned[-1].message)
+    if how == "warnings are errors":
+        with warnings.catch_warnings(action="error"):
+            result = go()
+    else:
+        with pytest.warns(RuntimeWarning) as warned:
+            result = go()
+        assert "has not the last step" in str(warned[-1].message)
     assert len(result.ledger) == 3 and result.iterations == 3

@@ -150,3 +150,22 @@ def test_sparse_features_are_cut_to_their_ranges_as_dense_ones_are(columns, inte
             found = sparse.rows(sp.csr_array(X)).toarray()
             np.testing.assert_allclose(found, dense.rows(X), rtol=1e-12)
         assert abs(sparse.rows(sp.csr_array(X))).max() <= 1.0
+
+
+@pytest.mark.parametrize("bounds", [(0.0, 1e-3), dpa.RowBound(2, 1e-3, "clip")], ids=str)
+@pytest.mark.parametrize("store", [np.asarray, sp.csr_array])
+@pytest.mark.parametrize("intercept", [True, False])
+def test_a_huge_number_is_cut_without_a_sign(bounds, store, intercept):
+    """Scaled, it overflows: a warning or an error would tell that such a record is there."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(0.0, 1e-3, size=(300, 2))
+    y = X[:, 0] > X[:, 1]
+    fits = []
+    for huge in (1.0, 1e308):  # both beyond the bounds
+        X[3] = [0.0, huge]
+        model = LogisticRegression(bounds=bounds, fit_intercept=intercept, random_state=0)
+        fits.append(model.fit(store(X), y).coef_)
+    # So huge a row counts as one of zeros where a norm is bounded.
+    np.testing.assert_allclose(*fits, rtol=1e-12 if isinstance(bounds, tuple) else 1e-2)
+    X[3] = 1.7e308
+    model.fit(store(X), y)

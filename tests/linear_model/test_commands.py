@@ -148,12 +148,14 @@ def test_bad_files_are_named_by_line_and_column(folder, capsys, text, match):
 
 def test_a_file_in_another_encoding_is_named(folder, capsys):
     (folder / "bad.csv").write_bytes('age,"home, town",rich\n1,a,n\xf6\n'.encode("latin-1"))
-    fails(capsys, ["fit", "bad.csv", *FIT[2:], "--out", "m.json"], "not UTF-8")
+    fails(capsys, ["fit", "bad.csv", *FIT[2:], "--out", "m.json"], "bad.csv, line 2: not UTF-8")
 
 
 def test_nothing_is_spent_where_the_result_cannot_be_kept(folder, capsys):
     fails(capsys, [*FIT, "--out", "none/m.json"], "there is no folder")
     fails(capsys, [*FIT, "--out", "."], "is a folder")
+    fails(capsys, [*FIT, "--out", "m" * 300], "File name too long")
+    fails(capsys, [*FIT, "--out", "n.json", "--card", "/proc/c.html"], "/proc/c.html: No such file")
     (folder / "m.json").write_text("an older model")
     fails(capsys, [*FIT, "--out", "m.json"], "m.json is there already")
     fails(capsys, [*FIT[:-1], "0", "--out", "n.json"], "epsilon must lie in (0, inf)")
@@ -279,6 +281,8 @@ def test_the_template_leaves_the_label_out(folder, capsys):
     said = capsys.readouterr().out
     assert '"rich" =' not in said and '"age" = "FILL IN"' in said and 'labels in "rich"' in said
     fails(capsys, ["domain", "train.csv", "--label", "poor"], "there is no column 'poor'")
+    argv = ["domain", "train.csv", "-o", "none/domain.toml"]
+    fails(capsys, argv, "there is no folder")
 
 
 def test_a_message_lists_at_most_five_labels(folder, capsys):
@@ -334,7 +338,7 @@ def test_regression_says_what_it_wants(hours, capsys):
     other = ["fit", "semicolons.csv", *NUMBERS, "--target-bounds", "0", "1"]
     fails(capsys, other, "is the delimiter ';'? Pass it by --delimiter")
     fails(capsys, [*fit, "--seed", "-1"], "--seed: must be a whole number, 0 or more, got '-1'")
-    (hours / "numbers.toml").write_text('classes = ["a"]\n[columns]\nage = [0, 100]\n')
+    (hours / "numbers.toml").write_text('classes = ["a", "b"]\n[columns]\nage = [0, 100]\n')
     fails(capsys, [*fit, "--target-bounds", "0", "1"], "the label of --kind ridge has no classes")
     (hours / "numbers.toml").write_text("[columns]\nage = [0, 100]\n")
     for cell in ("many", "nan", "inf", ""):
@@ -378,6 +382,8 @@ def test_tables_split_by_tabs_and_classes_that_repeat(folder, capsys):
     fails(capsys, [*fit, "--out", "u.json", "--delimiter", ";;"], "--delimiter: must be one char")
     (folder / "domain.toml").write_text(TOML.replace('["no", "yes"]', '["yes", "yes"]'))
     fails(capsys, [*FIT, "--out", "n.json"], "classes must be different labels")
+    (folder / "domain.toml").write_text(TOML.replace('["no", "yes"]', '["yes"]'))
+    fails(capsys, [*FIT, "--out", "n.json"], "classes must be at least two labels, got ['yes']")
 
 
 @pytest.mark.parametrize("change", ["classes", "parameters", "privacy"])

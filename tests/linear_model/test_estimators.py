@@ -226,6 +226,14 @@ def test_bad_input_is_one_sentence(kind):
     fails(r"delta must be below 1/n = 0.005", delta=0.005)
     fails(r"delta must lie in \[0, 1\)", delta=-1e-9)
     fails("C must", C=0.0)
+    fails(r"C must lie in \[1e-300, inf\)", C=1e-320)
+    fails(r"epsilon must lie in \[1e-300, inf\)", epsilon=5e-324)
+    fails(r"delta above 0 must lie in \[1e-300, 1\)", delta=1e-320)
+    fails("random_state must be None, an int", random_state="x", error=TypeError)
+    fails(
+        "y must hold numbers alone, or words", y=np.array(["a", 1] * 100, object), error=TypeError
+    )
+    fails("bounds must be .low, high.", bounds=("0", "1"))
     fails("C must be 'auto', 'private' or a number above 0, got 'foo'", C="foo")
     fails("bounds: low must be below high", bounds=(1, 0))
     fails("bounds: high must be finite", bounds=(0, np.inf))
@@ -371,6 +379,8 @@ def test_the_card_as_text_json_and_html():
     assert json.loads(card.to_json())["epsilon"] == card.epsilon
     for text in ("Not covered", "the set of labels: read off y", "penalized", "Penalty"):
         assert text in str(card) or text in card.to_html()
+    card = PrivacyCard(1.2345641, 1.2341e-6, "replace_one", (), "model")
+    assert "epsilon = 1.23457, delta = 1.24e-06:" in str(card)  # never less than it is
     page = PrivacyCard(1.0, 0.0, "replace_one", ("<script>",), "&model").to_html()
     assert "<script>" not in page and "&amp;model" in page and page.startswith("<!doctype html>")
 
@@ -691,3 +701,21 @@ def test_what_a_model_was_made_with_is_kept_in_its_file(tmp_path):
     save(model, tmp_path / "m.json")
     found = load(tmp_path / "m.json").get_params()
     assert {name: found[name] for name in made} == made
+    for bounds, kept in (((-1, 1), (-1.0, 1.0)), (dpa.RowBound(2, 1.0), None)):
+        model = LinearSVC(bounds=bounds, classes=[False, True], random_state=0).fit(X, y)
+        save(model, tmp_path / "m.json")
+        again = load(tmp_path / "m.json")
+        assert again.bounds == kept and again.classes == (False, True)
+    paid = PrivateBounds(9.0, random_state=0).fit(X)  # a file that keeps them would hide the price
+    save(LinearSVC(bounds=(paid.low_, paid.high_)).fit(X, y), tmp_path / "m.json")
+    assert load(tmp_path / "m.json").bounds is None
+
+
+def test_a_model_of_tables_is_loaded_as_one(tmp_path):
+    X = pd.DataFrame({"age": np.arange(200) % 90})
+    model = make_pipeline(PublicEncoder({"age": (0, 90)}), LogisticRegression(random_state=0))
+    save(model.set_output(transform="pandas").fit(X, X["age"] > 40), tmp_path / "m.json")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        again = load(tmp_path / "m.json")
+        assert (again.predict(X) == model.predict(X)).all()

@@ -17,7 +17,7 @@ from dpanalysis.linear_model import (
     PrivateClassifier,
     runs,
 )
-from dpanalysis.linear_model.runs import Outlook
+from dpanalysis.linear_model.runs import ExpectedAccuracy
 from dpanalysis.preprocessing import PublicColumns
 from dpanalysis.privacy import mechanisms
 from dpanalysis.privacy.facts import Block
@@ -105,7 +105,8 @@ def test_what_is_expected_of_one_of_several_runs_and_of_one_bounded_number():
     bound = dpa.RowBound(2, 1.0)
     facts = dpa.ERM(np.eye(2), [1, -1], dpa.losses.Logistic(), row_bound=bound).facts("replace_one")
     noise = {
-        C: runs.outlook(facts, dpa.Budget(1.0), 0.5, C, False).noise for C in ("auto", "private")
+        C: runs.expected_accuracy(facts, dpa.Budget(1.0), 0.5, C, False).noise
+        for C in ("auto", "private")
     }
     assert noise["private"] > 1.5 * noise["auto"]
     variance = {order: runs._variance(Block(1, order, 2.0)) for order in (1, 2, math.inf)}
@@ -156,5 +157,5 @@ def test_a_method_object_states_no_expectation():
 
 
 def test_the_share_is_a_half_at_much_noise_and_three_quarters_where_both_are_equal():
-    shares = [Outlook(noise).right for noise in (0.0, 1.0, math.inf)]
+    shares = [ExpectedAccuracy(noise).accuracy for noise in (0.0, 1.0, math.inf)]
     assert shares == pytest.approx([1.0, 0.75, 0.5])

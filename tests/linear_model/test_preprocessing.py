@@ -174,6 +174,7 @@ def test_the_wrong_columns_are_named():
     [
         ((5, 5), "low must be below high"), ((0, math.inf), "two finite numbers"),
         ([], "list of different values"), (["a", "a"], "list of different values"),
+        (["a", None], "categories must be labels"),
         ("FILL IN", "not filled in yet"), (7, "declare a range"),
         ({"range": [0, 1], "categories": ["a"]}, "must have 'range' or 'categories'"),
         ({"range": [0, 1], "lost": 2}, "must have 'range' or 'categories'"),
@@ -339,6 +340,10 @@ def test_too_few_rows_for_bounds_are_said_before_anything_is_spent():
     X = np.random.default_rng(0).normal(size=(200, 5))
     with pytest.raises(ValueError, match="too little for the ranges of 5 columns of 200 rows"):
         PrivateBounds(0.1).fit(X)
+    for n in range(40, 60):
+        with pytest.raises(ValueError, match="is enough") as caught:
+            PrivateBounds(0.1).fit(X[:n, :1])
+        PrivateBounds(float(str(caught.value).split("rows: ")[1].split()[0])).fit(X[:n, :1])
     with pytest.raises(ValueError, match="trimmed"):
         PrivateBounds(1.0, trimmed=0.5).fit(X)
     with pytest.raises(ValueError, match="epsilon"):
@@ -439,3 +444,13 @@ def test_bounds_are_not_learned_of_empty_cells():
         PrivateBounds(1.0).fit(X)
     with pytest.raises(ValueError, match="domain of column 'a'"):
         PublicEncoder({"a": (0, 10**400)}).fit([[1]])
+
+
+def test_a_huge_number_is_cut_without_a_warning():
+    """It would tell that such a record is there."""
+    X = np.full((100, 1), 5e-4)
+    X[3] = 1e308
+    encoded = PublicEncoder({"x": (0.0, 1e-3)}).fit_transform(X)
+    assert encoded[3] == 1.0 and encoded[0] == 0.5
+    bounds = PrivateBounds(epsilon=100.0, random_state=0).fit(X)
+    assert bounds.high_ < 1e-2 and bounds.transform(X)[3] == 1.0

@@ -245,7 +245,7 @@ def test_bad_input_is_one_sentence_and_costs_nothing(kind, monkeypatch):
     fails("epsilon must be a number", epsilon="1", error=TypeError)
     fails(r"delta must be below 1/n = 0.005", delta=0.005)
     fails("relation must be one of", relation="neighbours")
-    for wrong in (None, 3.0, (1,), (1, 2, 3), (2, 1), (1, 1), (0, math.inf), (math.nan, 1), "ab"):
+    for wrong in (None, 3.0, (1,), (1, 2, 3), (2, 1), (1, 1), (0, math.inf), (math.nan, 1), "01"):
         fails(r"target_bounds must be \(low, high\) with low < high", target_bounds=wrong)
     fails("NaN", X=np.where(np.eye(200, 3) > 0, np.nan, X))
     fails("NaN", y=np.where(np.arange(200) > 5, np.nan, y))
@@ -262,6 +262,8 @@ def test_bad_input_is_one_sentence_and_costs_nothing(kind, monkeypatch):
     if kind is Ridge:
         fails(r"alpha must lie in \[0, inf\)", alpha=-1.0)
         fails("alpha must be a number", alpha="best", error=TypeError)
+        with pytest.warns(PrivacyWarning, match="R.2 is about 0.00"), pytest.raises(AssertionError):
+            model(kind, alpha=1e308).fit(X, y)  # which is much, but a number
     with pytest.raises(TypeError, match="sample_weight is refused"):
         model(kind).fit(X, y, sample_weight=np.ones(200))
     with pytest.raises(NotFittedError):

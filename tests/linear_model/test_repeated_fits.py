@@ -176,6 +176,13 @@ def test_what_was_spent_on_a_table_is_added():
 
 
 @pytest.mark.filterwarnings("ignore::dpanalysis.linear_model.PrivacyWarning")
+def test_what_a_search_adds_is_said_of_its_model_alone():
+    search = GridSearchCV(model(), {"fit_intercept": [True, False]}, cv=KFold(2)).fit(X, Y > 0)
+    said = "other fits of the same search"
+    assert said in str(search.best_estimator_.privacy_) and said not in str(privacy_of(search))
+
+
+@pytest.mark.filterwarnings("ignore::dpanalysis.linear_model.PrivacyWarning")
 def test_the_costs_of_the_parts_add_up():
     voting = VotingClassifier([("a", model()), ("b", LinearSVC(0.5, 1e-5, bounds=(-1, 1)))]).fit(
         X, Y > 0

@@ -211,6 +211,16 @@ def test_an_encoder_passes_on_what_its_rows_and_ranges_were_learned_by(number):
         assert total_of(card) == (pytest.approx(1.0), [0.5])
 
 
+def test_an_encoder_knows_what_the_rows_of_its_fit_and_of_others_were_learned_by():
+    unit, table = dict.fromkeys("abc", (0, 1)), pd.DataFrame(X, columns=list("abc"))
+    rows = bounds().fit_transform(table)
+    assert PublicEncoder(unit).fit(rows).columns_.epsilon == pytest.approx(0.5)
+    assert PublicEncoder(unit).fit(X).transform(rows).public_columns.epsilon == pytest.approx(0.5)
+    learned = bounds().set_output(transform="pandas").fit_transform(table)
+    encoder = PublicEncoder(unit).set_output(transform="pandas").fit(table)
+    assert [fit.epsilon for fit in learned_by(encoder.transform(learned))] == [0.5]
+
+
 @given(key=st.sampled_from([0, -1, slice(1, 3), [0, 2], Ellipsis, None]), scale=st.floats(0.1, 9))
 def test_an_entry_of_a_learned_end_is_its_number_and_knows_its_fit(key, scale):
     numbers, fit = np.array([1.0, -2.0, 3.0]), LearnedRanges(0.5)
@@ -389,9 +399,9 @@ def test_the_number_of_records_is_public_where_bounds_were_learned_by_it():
     relation, size = "add_or_remove_one", 2100
     by_number = "the nominal size, the number of records, which"
     by_size = "the nominal size, but not the number of records"
-    for learned_by_size, said in [(None, by_number), (2050, by_size)]:
-        before = bounds(relation=relation, size=learned_by_size)
-        piped = make_pipeline(before, model(relation=relation, size=size)).fit(X, Y)
+    for sizes, said in [([None], by_number), ([2050], by_size), ([2050, None], by_number)]:
+        before = [bounds(relation=relation, size=each) for each in sizes]
+        piped = make_pipeline(*before, model(relation=relation, size=size)).fit(X, Y)
         assert said in str(card_of(piped))
 
 
@@ -447,6 +457,7 @@ ENDS = {
     "around": lambda low, high: np.around(np.concatenate([low, high]), 1),
     "stacked": lambda low, high: np.column_stack([low, high])[0],
     "chosen": lambda low, high: np.where([True, False], low, high),
+    "named": lambda low, high: [np.insert([0.0], 1, values=end)[1] for end in (low, high)],
     "listed": lambda low, high: [*low, *high],
     "filled": lambda low, high: (np.insert([0.0], 1, low)[1], np.block([[high, high]])[0, 0]),
 }

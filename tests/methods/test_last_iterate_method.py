@@ -272,7 +272,9 @@ def test_steps_contract(problem, rule):
 
 
 @pytest.mark.parametrize("share", [0.5, 1.0, 1.5, 2.0])
-@pytest.mark.parametrize(("rows", "size", "batches"), [(8, 8, 1), (8, 4, 1), (5, 5, 4), (9, 5, 2)])
+@pytest.mark.parametrize(
+    ("rows", "size", "batches"), [(8, 8, 1), (8, 4, 1), (5, 5, 4), (9, 5, 2), (5, None, 4)]
+)
 def test_the_contraction_of_the_fullest_batch_is_attained(rows, size, batches, share):
     """Every record bends as much as it may: the curvature is that of as many as may be there."""
     loss, bound = losses.HuberizedHinge(1.0), dpa.RowBound(2, 1.0)
@@ -283,7 +285,7 @@ def test_the_contraction_of_the_fullest_batch_is_attained(rows, size, batches, s
     ends = []
     for w in (0.99, 1.01):  # where the second derivative is 1
         at = np.array([[w]])
-        pull = problem.gradient_sum(at, [np.arange(0, rows, batches)])[0] * batches / size
+        pull = problem.gradient_sum(at, [np.arange(0, rows, batches)])[0] * batches / (size or rows)
         ends.append(float(at[0, 0] - step * pull[0]))
     ratio = abs(ends[1] - ends[0]) / 0.02
     assert ratio <= c * (1.0 + 1e-9)

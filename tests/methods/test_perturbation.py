@@ -753,6 +753,7 @@ def test_the_exact_gradient_at_the_point_found_is_below_the_tolerance(monkeypatc
 def test_a_tolerance_is_above_what_predictions_of_long_rows_round():
     """A dot product of d numbers is off by d units in the last place."""
     facts = erm(np.zeros((4, 3)), np.array([1.0, -1.0, 1.0, -1.0]), LOGISTIC, 0.0).facts(ADD)
+    facts = dataclasses.replace(facts, max_records=4)
     method = M.ObjectivePerturbation(tolerance=1e-20)
     short, long = (
         method.least_tolerance(dataclasses.replace(facts, d=d), 1e-6, 1.0) for d in (3, 3000)
@@ -765,11 +766,23 @@ def test_a_tolerance_is_above_what_predictions_of_long_rows_round():
 def test_a_tolerance_is_above_what_a_minimizer_far_away_rounds():
     """Where mu is small the minimizer lies as far as the fall of the loss from 0 allows."""
     facts = erm(np.zeros((4, 3)), np.array([1.0, -1.0, 1.0, -1.0]), LOGISTIC, 0.0).facts(ADD)
+    facts = dataclasses.replace(facts, max_records=4)
     method = M.ObjectivePerturbation(tolerance=1e-20)
     far = math.sqrt(2.0 * math.log(2.0) / 1e-8)  # mu |w|^2 / 2 = log 2, the loss at 0
     assert far < facts.gradient_bounds[1] / 1e-8  # what the slope alone gives is larger
     rounds = 1e-14 * curvature_of(facts).trace * far
     assert method.least_tolerance(facts, 1e-8, 0.0) == pytest.approx(2.0 * rounds, rel=0.05)
+
+
+def test_a_tolerance_is_above_what_the_records_of_half_a_nominal_size_round():
+    """Twice as many records as are divided by pull the minimizer twice as far, and round twice."""
+    X, y, loss = np.ones((20, 1)), np.ones(20), dpa.losses.HuberizedHinge(0.5)
+    problem = dpa.ERM(X, y, loss, None, dpa.RowBound(2, 1.0), size=10)
+    w, _ = problem.minimize_perturbed(np.zeros(1), 10.0, 1e-12, 10.0)
+    assert w == pytest.approx(2.0 * problem.facts(ADD).gradient_bounds[1] / 10.0)
+    facts = dataclasses.replace(problem.facts(ADD), d=10**9)  # predictions count alone
+    alone = rounding_of_gradient(dataclasses.replace(facts, max_records=10), 0.0, 10.0)
+    assert rounding_of_gradient(facts, 0.0, 10.0) == pytest.approx(4.0 * alone, rel=0.01)
 
 
 @pytest.mark.parametrize(("kind", "batches"), [("permuted_sgd", 5), ("gradient_descent", 1)])

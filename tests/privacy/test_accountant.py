@@ -30,6 +30,7 @@ from dpanalysis.privacy import (
 )
 from dpanalysis.privacy.accounting.accountant import group, spent_without_grid
 from dpanalysis.privacy.events import (
+    BoundedRange,
     Event,
     Gaussian,
     Laplace,
@@ -328,6 +329,13 @@ def test_extreme_losses_and_delta(target):
 
     sigma = calibrate(run, Budget(target, delta, ADD), (0.05, 1e4), accountant="rdp")
     assert epsilon(run(sigma), delta, ADD) <= target * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("delta", [5e-324, 1e-300, 1e-5])
+def test_a_range_of_0_and_a_subnormal_delta_have_an_epsilon(delta):
+    assert epsilon(BoundedRange(0.0), delta, REPLACE) == 0.0
+    laplace = Repeated(Laplace(1.0, 0.3), 100)
+    assert epsilon([BoundedRange(0.0), laplace], delta, REPLACE) <= 30.0 * (1.0 + 1e-12)
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 import dpanalysis as dpa
 from dpanalysis.privacy import mechanisms
 from dpanalysis.privacy.events import GaussianBound
+from dpanalysis.privacy.facts import Block
 from dpanalysis.privacy.queries import PerturbedMinimum, Records
 from dpanalysis.privacy.queries.base import Curvature
 
@@ -144,13 +145,16 @@ def test_no_log_ratio_of_densities_is_above_the_event(data):
     assert abs(first - second) <= limit + 1e-9
 
 
-@pytest.mark.parametrize("law", ["gaussian", "spherical"])
+@pytest.mark.parametrize(
+    ("law", "radii"), [("gaussian", ()), ("spherical", ()), ("gaussian", (0.2, 3.0))]
+)
 @given(share=st.floats(0.0, 0.9), n=st.sampled_from([10.0, 60.0]))
-def test_the_solver_gets_what_the_noise_leaves_of_the_tolerance(law, share, n):
+def test_the_solver_gets_what_the_noise_leaves_of_the_tolerance(law, radii, share, n):
     """The gradient of the real objective: off by the noise that is no double, over n."""
     erm, tolerance, asked = problem(), 1e-6, []
-    query = PerturbedMinimum(law, 5.0, 0.1, tolerance, 0.01)
-    off = share * tolerance * n
+    shape = [Block(2, 2, radius) for radius in radii]
+    query = PerturbedMinimum(law, 5.0, 0.1, tolerance, 0.01, shape)
+    off = share * tolerance * n / max(radii, default=1.0)
 
     def minimize(tilt, ridge, tolerance, n):
         asked.append(tolerance)

@@ -598,10 +598,10 @@ def central_lemma(effort: Effort) -> Iterator[Evidence]:
 MU, SMOOTHNESS = 0.02, 5.1
 
 
-def largest_certified(step_size: float, digits: int = 10) -> float:
+def largest_certified(step_size: float) -> float:
     """Return the largest momentum for which a verified certificate is found, by bisection."""
     low, high = 0.0, 1.0
-    for _ in range(digits):
+    for _ in range(10):
         middle = 0.5 * (low + high)
         try:
             theory.heavy_ball_certificate(step_size, middle, MU, SMOOTHNESS)

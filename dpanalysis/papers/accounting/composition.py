@@ -143,15 +143,13 @@ def pld_table_ratio(
     delta: float,
     *,
     relation: str,
-    bound: Any = pld_epsilon,
 ) -> float:
     """Attack the epsilon of one batch with any pure release."""
     pure = Pure(sampling.loss(table))
     scheme = Poisson(fraction) if relation == ADD_OR_REMOVE_ONE else WithoutReplacement(m)
     event = Sampled(scheme, [pure], n=n)
-    return pair_quotient(
-        delta, sampling.laws(table), epsilon=bound({event: 1}, delta), tolerance=1e-5
-    )
+    epsilon = pld_epsilon({event: 1}, delta)
+    return pair_quotient(delta, sampling.laws(table), epsilon=epsilon, tolerance=1e-5)
 
 
 def pld_noise_ratio(
@@ -160,24 +158,19 @@ def pld_noise_ratio(
     rate: float,
     scale: float,
     delta: float,
-    bound: Any = pld_epsilon,
 ) -> float:
     """Attack the epsilon of noise on a Poisson batch, in both directions."""
-    event = Sampled(Poisson(rate), [noise(scale, 1.0)])
-    return pair_quotient(
-        delta, law(scale, 1.0, rate), epsilon=bound({event: 1}, delta), tolerance=1e-5
-    )
+    epsilon = pld_epsilon({Sampled(Poisson(rate), [noise(scale, 1.0)]): 1}, delta)
+    return pair_quotient(delta, law(scale, 1.0, rate), epsilon=epsilon, tolerance=1e-5)
 
 
-def pld_gaussian_without_ratio(
-    std: float, m: int, data: Array, delta: float, bound: Any = pld_epsilon
-) -> float:
+def pld_gaussian_without_ratio(std: float, m: int, data: Array, delta: float) -> float:
     """Attack the epsilon of a noisy sum over m of n records in [-1/2, 1/2]."""
     n = len(data) - 1
     first, second = (m * means[:, 0] for means in mean_laws(data[:, None], n, m))
     laws = gaussian_mixture(first, std), gaussian_mixture(second, std)
     event = Sampled(WithoutReplacement(m), [Gaussian(std, 1.0)], n=n)
-    return pair_quotient(delta, laws, epsilon=bound({event: 1}, delta), tolerance=1e-5)
+    return pair_quotient(delta, laws, epsilon=pld_epsilon({event: 1}, delta), tolerance=1e-5)
 
 
 @register(
@@ -234,16 +227,10 @@ def cells(noise: str, scale: float, count: int = 80) -> Laws:
 
 
 def pld_composed_ratio(
-    rate: float,
-    other_rate: float,
-    std: float,
-    scale: float,
-    response: float,
-    delta: float,
-    bound: Any = pld_epsilon,
+    rate: float, other_rate: float, std: float, scale: float, response: float, delta: float
 ) -> float:
     """Attack two different batches: Gaussian noise with a response, and Laplace noise."""
-    groups = {
+    groups: dict[Event, int] = {
         Sampled(Poisson(rate), [Gaussian(std, 1.0), Pure(response)]): 1,
         Sampled(Poisson(other_rate), [Laplace(scale, 1.0)]): 1,
     }
@@ -251,16 +238,11 @@ def pld_composed_ratio(
         mixed(rate, product(cells("gaussian", std), randomized_response(response))),
         mixed(other_rate, cells("laplace", scale, 40)),
     )
-    return pair_quotient(delta, laws, epsilon=bound(groups, delta), tolerance=1e-5)
+    return pair_quotient(delta, laws, epsilon=pld_epsilon(groups, delta), tolerance=1e-5)
 
 
 def pld_two_tables_ratio(
-    fraction: float,
-    first: Array,
-    second: Array,
-    spread: float,
-    delta: float,
-    bound: Any = pld_epsilon,
+    fraction: float, first: Array, second: Array, spread: float, delta: float
 ) -> float:
     """Attack two batches without replacement, with releases in either direction."""
     groups: dict[Event, int] = {}
@@ -271,12 +253,11 @@ def pld_two_tables_ratio(
         sampling, event = batch(fraction, REPLACE_ONE, [Pure(sampling.loss(table))])
         groups[event] = groups.get(event, 0) + 1
         pairs.append(sampling.laws(table))
-    return pair_quotient(delta, product(*pairs), epsilon=bound(groups, delta), tolerance=1e-5)
+    epsilon = pld_epsilon(groups, delta)
+    return pair_quotient(delta, product(*pairs), epsilon=epsilon, tolerance=1e-5)
 
 
-def pld_repeated_ratio(
-    rate: float, loss: float, count: int, inside: int, delta: float, bound: Any = pld_epsilon
-) -> float:
+def pld_repeated_ratio(rate: float, loss: float, count: int, inside: int, delta: float) -> float:
     """Attack several batches, each with several randomized responses."""
     event = Sampled(Poisson(rate), [Repeated(Pure(loss), inside)])
     k = np.arange(inside + 1)
@@ -284,7 +265,7 @@ def pld_repeated_ratio(
     yes, no = special.expit(loss), special.expit(-loss)
     pair = choose * yes**k * no ** (inside - k), choose * no**k * yes ** (inside - k)
     laws = product(*[mixed(rate, pair)] * count)
-    return pair_quotient(delta, laws, epsilon=bound({event: count}, delta), tolerance=1e-5)
+    return pair_quotient(delta, laws, epsilon=pld_epsilon({event: count}, delta), tolerance=1e-5)
 
 
 @register(
@@ -313,17 +294,14 @@ def composed_loss_distributions(effort: Effort) -> Iterator[Evidence]:
     yield from attack(effort, "up to 5 times 3", pld_repeated_ratio, many, cost=24, tolerance=1e-5)
 
 
-def accountant_ratio(
-    accountant: str, rates: Array | None, losses: Array, delta: float, bound: Any = privacy.epsilon
-) -> float:
+def accountant_ratio(accountant: str, rates: Array | None, losses: Array, delta: float) -> float:
     """Attack an accountant by a list of different randomized responses."""
-    relation = ADD_OR_REMOVE_ONE
     events: list[Event] = [Pure(float(loss)) for loss in losses]
     pairs = [randomized_response(float(loss)) for loss in losses]
     if rates is not None:
         events = [Sampled(Poisson(float(q)), [event]) for q, event in zip(rates, events)]
         pairs = [mixed(float(q), pair) for q, pair in zip(rates, pairs)]
-    epsilon = bound(events, delta, relation, accountant)
+    epsilon = privacy.epsilon(events, delta, ADD_OR_REMOVE_ONE, accountant)
     return pair_quotient(delta, product(*pairs), epsilon=epsilon, tolerance=1e-5)
 
 
@@ -491,14 +469,11 @@ class _Anything:
         pass
 
 
-def plan_ratio(
-    losses: Array, delta: float, shares: Array, flips: Array, accountant: str = "tightest"
-) -> float:
+def plan_ratio(losses: Array, delta: float, shares: Array, flips: Array) -> float:
     """Attack a plan: losses fixed beforehand, the direction of each chosen adaptively."""
     events = [Pure(float(loss)) for loss in losses]
-    epsilon = privacy.epsilon(events, delta, ADD_OR_REMOVE_ONE, accountant)
-    budget = Budget(max(epsilon, 1e-9), delta, ADD_OR_REMOVE_ONE)
-    plan = Plan(events, budget, accountant)
+    epsilon = privacy.epsilon(events, delta, ADD_OR_REMOVE_ONE)
+    plan = Plan(events, Budget(max(epsilon, 1e-9), delta, ADD_OR_REMOVE_ONE))
     coins = np.empty((NODES, 2))
     for node in range(NODES):
         loss = float(losses[(node + 1).bit_length() - 1])

@@ -221,12 +221,9 @@ def gaussian_quotient(delta: float, std: float, epsilon: float) -> float:
     return pair_quotient(delta, laws, epsilon=epsilon, tolerance=1e-6)
 
 
-def gaussian_zcdp_ratio(
-    std: float, delta: float, bound: Callable[[float, float], float] = privacy.zcdp_to_epsilon
-) -> float:
+def gaussian_zcdp_ratio(std: float, delta: float) -> float:
     """Return delta over that of Gaussian noise at the epsilon of its rho."""
-    epsilon = bound(zcdp.zcdp_gaussian(std), delta)
-    return gaussian_quotient(delta, std, epsilon)
+    return gaussian_quotient(delta, std, privacy.zcdp_to_epsilon(zcdp.zcdp_gaussian(std), delta))
 
 
 @register(
@@ -269,11 +266,9 @@ def epsilon_to_zcdp(effort: Effort) -> Iterator[Evidence]:
     )
 
 
-def gaussian_delta_ratio(
-    std: float, epsilon: float, bound: Callable[..., float] = privacy.gaussian_delta
-) -> float:
+def gaussian_delta_ratio(std: float, epsilon: float) -> float:
     """Attack the delta of Gaussian noise at epsilon."""
-    claimed = bound(std, epsilon)
+    claimed = float(privacy.gaussian_delta(std, epsilon))
     if claimed < 1e-12:  # rounding, not privacy
         return 1.0
     return gaussian_quotient(claimed, std, epsilon)

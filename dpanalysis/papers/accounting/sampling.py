@@ -348,44 +348,30 @@ def gaussian_law(std: float, order: float) -> Laws:
     return mass * np.exp(-0.5 * (z - 1.0 / std) ** 2), mass * np.exp(-0.5 * z * z)
 
 
-def batch_ratio(
-    order: float,
-    rate: float,
-    parts: list[tuple[Event, Laws]],
-    cost: Callable[[Sampled, float], float],
-) -> float:
+def batch_ratio(order: float, rate: float, parts: list[tuple[Event, Laws]]) -> float:
     """Attack the Renyi cost of one Poisson batch with several releases, given their pairs."""
     events, laws = zip(*parts)
-    bound = cost(Sampled(Poisson(rate), list(events)), order)
+    bound = float(Sampled(Poisson(rate), list(events)).rdp_cost(np.array([order]))[0])
     return pair_quotient(bound, mixed(rate, product(*laws)), order=order, tolerance=1e-6)
 
 
-def sampled_cost(event: Sampled, order: float) -> float:
-    """Return the Renyi cost of the event."""
-    return float(event.rdp_cost(np.array([order]))[0])
-
-
-def laplace_and_response(
-    excess: float, rate: float, loss: float, response: float, cost: Any = sampled_cost
-) -> float:
+def laplace_and_response(excess: float, rate: float, loss: float, response: float) -> float:
     """Attack a Laplace release and randomized response on one batch."""
     parts = [
         (Laplace(1.0, loss), laplace_law(loss)),
         (Pure(response), randomized_response(response)),
     ]
-    return batch_ratio(1.0 + excess, rate, parts, cost)
+    return batch_ratio(1.0 + excess, rate, parts)
 
 
-def gaussian_and_response(
-    excess: float, rate: float, std: float, response: float, cost: Any = sampled_cost
-) -> float:
+def gaussian_and_response(excess: float, rate: float, std: float, response: float) -> float:
     """Attack a Gaussian release and randomized response on one batch."""
     order = 1.0 + excess
     parts = [
         (Gaussian(std, 1.0), gaussian_law(std, order)),
         (Pure(response), randomized_response(response)),
     ]
-    return batch_ratio(order, rate, parts, cost)
+    return batch_ratio(order, rate, parts)
 
 
 @register(
@@ -430,14 +416,12 @@ def rdp_of_pure_poisson(effort: Effort) -> Iterator[Evidence]:
     )
 
 
-def without_replacement_gaussian_ratio(
-    excess: float, std: float, m: int, data: Array, bound: Any = privacy.rdp_without_replacement
-) -> float:
+def without_replacement_gaussian_ratio(excess: float, std: float, m: int, data: Array) -> float:
     """Attack the Renyi cost of a noisy sum over m of n records in [-1/2, 1/2]."""
     order, n = 1.0 + excess, len(data) - 1
     first, second = (m * means[:, 0] for means in mean_laws(data[:, None], n, m))
     laws = gaussian_mixture(first, std), gaussian_mixture(second, std)
-    cost = bound(order, n, m, lambda a: privacy.rdp_gaussian(a, std))
+    cost = privacy.rdp_without_replacement(order, n, m, lambda a: privacy.rdp_gaussian(a, std))
     return pair_quotient(float(cost), laws, order=order, tolerance=1e-5)
 
 
@@ -516,12 +500,10 @@ def drawn_renyi_ratio(
     return pair_quotient(value, noisy(data, m, std), order=order, tolerance=1e-5)
 
 
-def drawn_delta_ratio(
-    std: float, m: int, data: Array, delta: float, bound: Any = pld_epsilon
-) -> float:
+def drawn_delta_ratio(std: float, m: int, data: Array, delta: float) -> float:
     """Attack the epsilon by loss distributions."""
     event = Sampled(WithReplacement(m), [Gaussian(std, 1.0)], n=len(data) - 1)
-    epsilon = bound({event: 1}, delta)
+    epsilon = pld_epsilon({event: 1}, delta)
     return pair_quotient(delta, noisy(data, m, std), epsilon=epsilon, tolerance=1e-5)
 
 

@@ -371,14 +371,12 @@ def gaussian_search(effort: Effort) -> Iterator[Evidence]:
 # --- 002-9: the query ---
 
 
-def backtrack(
-    query: Callable[[float], float], step_size: float = 1.0, shrink: float = 0.9, tries: int = 200
-) -> float:
+def backtrack(query: Callable[[float], float], step_size: float) -> float:
     """Return the first step size whose query is not negative, or 0; without noise."""
-    for _ in range(tries):
+    for _ in range(200):
         if query(step_size) >= 0.0:
             return step_size
-        step_size *= shrink
+        step_size *= 0.9
     return 0.0
 
 

@@ -558,9 +558,9 @@ def convergence(effort: Effort) -> Iterator[Evidence]:
 # --- 000-8: sampling with replacement ---
 
 
-def multiplicities(draws: int, n: int, most: int = 12) -> tuple[Array, Array]:
+def multiplicities(draws: int, n: int) -> tuple[Array, Array]:
     """Return the law of the number of times a record is drawn: probabilities and counts."""
-    counts = np.arange(min(draws, most) + 1)
+    counts = np.arange(min(draws, 12) + 1)
     return stats.binom.pmf(counts, draws, 1.0 / n), counts.astype(np.float64)
 
 

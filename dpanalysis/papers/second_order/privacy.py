@@ -76,9 +76,9 @@ def sigmoid_change(w: Array, old: Array, new: Array, y_old: float, y_new: float)
     return float(np.linalg.norm(total)) / SIGMOID_CURVATURE
 
 
-def any_change(old: Array, new: Array, d: int = 3) -> float:
+def any_change(old: Array, new: Array) -> float:
     """Return the same change for any two symmetric Hessians of norm B_H."""
-    pair = [symmetric(entries, d) for entries in (old, new)]
+    pair = [symmetric(entries, 3) for entries in (old, new)]
     shortened = [h / max(1.0, float(np.linalg.norm(h, 2))) for h in pair]
     return float(np.linalg.norm(shortened[0] - shortened[1]))
 
@@ -221,8 +221,9 @@ def stopping_divergence(shift: float, barriers: Array, order: float) -> float:
     return math.log(moment) / rate
 
 
-def stops_at_once(n: int = 10) -> float:
+def stops_at_once() -> float:
     """Return P(S) - Q(S), S: Algorithm 1 returns w0 = 0, for an actual pair of data sets."""
+    n = 10
     X = np.ones((n, 1))
     y = np.where(np.arange(n) % 2, 1.0, -1.0)
     other = y.copy()
@@ -235,9 +236,9 @@ def stops_at_once(n: int = 10) -> float:
     return float(chances[0] - chances[1])
 
 
-def realized_delta(most: int, delta: float = 1e-3, shift: float = 0.1) -> float:
+def realized_delta(most: int) -> float:
     """Return the exact delta at the realized epsilon of a run that stops at a large loss."""
-    counts = np.arange(1, most + 1)
+    delta, shift, counts = 1e-3, 0.1, np.arange(1, most + 1)
     epsilons = np.array([gaussian_epsilon(1.0 / (shift * math.sqrt(k)), delta) for k in counts])
     barriers = epsilons + 0.5 * shift * np.sqrt(counts)
     barriers[-1] = -math.inf

@@ -452,7 +452,8 @@ class BoundedRange(Event):
 
     def rdp_cost(self, orders: ArrayLike) -> NDArray[np.float64]:  # noqa: D102
         a = np.asarray(orders, dtype=np.float64)
-        return np.minimum(rdp_pure(a, self.epsilon), self.zcdp_cost() * a)
+        with np.errstate(invalid="ignore"):  # infinite orders
+            return np.fmin(rdp_pure(a, self.epsilon), self.zcdp_cost() * a)
 
 
 # Compound events

@@ -123,7 +123,8 @@ def _epsilon_on_grid(pairs: Mapping[Pair, int], width: float, tail: float, delta
     both = any(pair.poisson and pair.fraction < 1.0 for pair in pairs)
     largest = 0.0
     for adding in (False, True) if both else (False,):
-        first, probabilities, infinite = _compose(pairs, width, tail, adding, 1e-6 * delta)
+        cut = max(1e-6 * delta, 5e-324)  # the product may underflow
+        first, probabilities, infinite = _compose(pairs, width, tail, adding, cut)
         largest = max(largest, _epsilon_at(delta, width, first, probabilities, infinite))
     return largest
 

@@ -13,6 +13,7 @@ __tracebackhide__ = True  # makes pytest show the line that calls this package
 REPLACE_ONE: Final = "replace_one"
 ADD_OR_REMOVE_ONE: Final = "add_or_remove_one"
 RELATIONS: Final = (REPLACE_ONE, ADD_OR_REMOVE_ONE)
+_LEAST = 1e-300  # of a budget: parts of a smaller one round to 0
 
 
 def check_relation(relation: str) -> str:
@@ -27,17 +28,17 @@ class Budget:
     Parameters
     ----------
     epsilon : float or None
-        Bound of (epsilon, delta)-differential privacy, in (0, inf). ``None`` only
+        Bound of (epsilon, delta)-differential privacy, at least 1e-300. ``None`` only
         for a zCDP budget, which :meth:`zcdp` builds.
     delta : float, default=0.0
-        In [0, 1); 0 stands for pure differential privacy.
+        In [1e-300, 1), or 0 for pure differential privacy.
     relation : {"replace_one", "add_or_remove_one"}, default="replace_one"
         Which data sets are neighbours: one record replaced (n is public), or one
         record added or removed (n is private). Averages are divided by a public nominal size,
         ``size=`` of the problem or the estimator, and the guarantee is for two data sets with
         the same nominal size. It defaults to the number of rows, which is then public.
     rho : float, optional
-        Bound of rho-zero-concentrated differential privacy, in (0, inf). It excludes
+        Bound of rho-zero-concentrated differential privacy, at least 1e-300. It excludes
         ``epsilon`` and ``delta``.
 
     Examples
@@ -61,8 +62,11 @@ class Budget:
                 f"got epsilon={self.epsilon!r} and rho={self.rho!r}"
             )
         name, value = ("rho", self.rho) if self.epsilon is None else ("epsilon", self.epsilon)
-        object.__setattr__(self, name, check_positive(name, value))
+        value = check_positive(name, value)
+        object.__setattr__(self, name, check_number(name, value, low=_LEAST))
         delta = check_number("delta", self.delta, low=0.0, high=1.0, high_open=True)
+        if delta > 0.0:
+            check_number("delta above 0", delta, low=_LEAST, high=1.0, high_open=True)
         if self.rho is not None and delta > 0.0:
             raise ValueError(f"a zCDP budget has no delta: delta must be 0, got {delta!r}")
         object.__setattr__(self, "delta", delta)

@@ -475,18 +475,20 @@ def rounding_of_gradient(facts: PublicFacts, tilt: float, convexity: float) -> f
     r"""Return a bound on the rounding error of a mean gradient near the minimizer w.
 
     ``tilt`` is the norm :math:`\tau` of the random term over n. Each part of the gradient, of the
-    records, the term and the penalties, is at most the bound on a record plus the tilt there. The
-    predictions are rounded too: the norm of w is at most :math:`(G + \tau)/\mu`. If the loss
-    decreases from its value at 0 by at most D, then also :math:`\mu\|w\|^2/2 - \tau\|w\| \le D`, a
-    much smaller bound if mu is small.
+    records, the term and the penalties, is at most the bound G on all records over n plus the tilt
+    there. The predictions are rounded too: the norm of w is at most :math:`(G + \tau)/\mu`. If the
+    loss decreases from its value at 0 by at most D, then also
+    :math:`\mu\|w\|^2/2 - \tau\|w\| \le D`, a much smaller bound if mu is small.
     """
-    slope = facts.gradient_bounds[1]
+    most = facts.record_limit / facts.n
+    slope = most * facts.gradient_bounds[1]
     away = (slope + tilt) / convexity
     if facts.value_at_zero is not None:
-        drop = max(facts.value_at_zero - facts.lowest_value, 0.0)
+        drop = most * max(facts.value_at_zero - facts.lowest_value, 0.0)
         away = min(away, (tilt + math.sqrt(tilt**2 + 2.0 * convexity * drop)) / convexity)
-    predicted = max(1e-14, (facts.d + 16) * 2.0**-53) * curvature_of(facts).trace * away
-    return facts.rounding / facts.n * slope + 2.0**-48 * (slope + tilt) + predicted
+    predicted = max(1e-14, (facts.d + 16) * 2.0**-53) * most * curvature_of(facts).trace * away
+    summed = facts.rounding / facts.n * facts.gradient_bounds[1]
+    return summed + 2.0**-48 * (slope + tilt) + predicted
 
 
 @lru_cache(maxsize=64)

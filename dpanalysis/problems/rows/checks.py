@@ -15,7 +15,7 @@ import numpy as np
 import scipy.sparse as sp
 from array_api_compat import array_namespace, is_array_api_obj, is_numpy_array
 
-from ..._devices import beside, readable
+from ..._devices import match_device, readable
 from ..._validation import refuse_mask
 from ...kernels.products import WHOLE
 from ...privacy.facts import Block
@@ -178,7 +178,7 @@ def _labels(y: Any, X: Any) -> Any:
         check_real("y", y)
         y = y.astype(np.float64)
     else:
-        y = array_namespace(X).astype(beside("y", y, X), X.dtype)
+        y = array_namespace(X).astype(match_device("y", y, X), X.dtype)
     refuse_length(X, y)
     return y
 
