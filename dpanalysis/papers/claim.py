@@ -1,9 +1,9 @@
 """Papers, their claims, and the evidence that decides a claim.
 
-A claim carries what a paper prints, what is used here, and a check. The check does not state a
-verdict: it yields :class:`Evidence`, numbers recomputed now, and the verdict follows from them.
-A claim *fails* when that verdict is not the one it was registered with. A claim whose check
-needs something that is not installed is *not checked*: it neither passes nor fails.
+A claim holds the printed statement, the statement used here, and a check. The check does not state
+a verdict: it yields :class:`Evidence`, recomputed numbers, and the verdict follows from them. A
+claim *fails* if this verdict differs from the registered one. A claim whose check needs something
+that is not installed is *not checked*: it neither passes nor fails.
 """
 
 from __future__ import annotations
@@ -24,23 +24,23 @@ from .._validation import check_choice, check_int
 
 @dataclass(frozen=True, kw_only=True)
 class Paper:
-    """A paper whose claims are checked, with everything that readers see of it.
+    """A paper whose claims are checked, with its bibliographic data.
 
     Parameters
     ----------
     id : str
-        What the ids of its claims begin with: "001" for the claims "001-1", "001-2" and so on.
+        Prefix of the ids of its claims: "001" for the claims "001-1", "001-2" and so on.
     title : str
     authors : str, optional
         Surnames, separated by commas.
     year : int, optional
-        From 1600 on; needed where authors are given.
+        1600 or later; required if authors are given.
     venue : str, optional
-        Where it appeared.
+        Journal or conference.
     setting : str, optional
-        What all its statements assume: neighbours, sampling, the notion of privacy.
+        Assumptions of all its statements: neighbours, sampling, the notion of privacy.
     label : str, optional
-        A short name: by default the first author and the year, or the id where nobody is named.
+        A short name: by default the first author and the year, or the id if there are no authors.
 
     Raises
     ------
@@ -83,12 +83,12 @@ class Paper:
 
     @property
     def surnames(self) -> tuple[str, ...]:
-        """The authors, one by one."""
+        """The surnames of the authors."""
         return tuple(name.strip() for name in self.authors.split(",") if name.strip())
 
     @property
     def cite(self) -> str:
-        """How a sentence refers to the paper: "Doe et al. (2025)"; its title if nobody is named."""
+        """The citation in running text, "Doe et al. (2025)"; the title if there are no authors."""
         if not self.surnames:
             return self.title
         first, *others = self.surnames
@@ -109,7 +109,7 @@ _PAPERS: dict[str, Paper] = {}
 
 
 def enter(paper: Paper) -> Paper:
-    """Add a paper to those that are known, and return it; a second time changes nothing."""
+    """Register a paper and return it; registering an equal paper again changes nothing."""
     for other in list(_PAPERS.values()):
         if other.id != paper.id and _same(other.label, paper.label):
             raise ValueError(
@@ -134,7 +134,7 @@ def forget(ids: Collection[str]) -> None:
 
 
 def paper_of(id: str) -> Paper:
-    """Return the paper with this id; where nothing is known of it, one whose title is its id."""
+    """Return the registered paper with this id, or a placeholder whose title is the id."""
     return _PAPERS.get(id) or Paper(id=id, title=id)
 
 
@@ -163,7 +163,7 @@ def _same(one: str, other: str) -> bool:
 
 _ABOUT = ("printed", "used", "step", "premise")
 
-# How many digits of a number are shown: more where fewer would make it look like its bound.
+# Significant digits shown: more if four would make the value look equal to its bound.
 _DIGITS, _MOST_DIGITS = 4, 8
 
 
@@ -220,7 +220,7 @@ class Evidence:
 
     @property
     def holds(self) -> bool:
-        """Whether the comparison agrees with the statement; one with a NaN never does."""
+        """Whether the comparison agrees with the statement; with a NaN it never does."""
         if self.sense == "<=":
             return self.value <= self.bound + self.tolerance
         if self.sense == ">=":
@@ -238,7 +238,7 @@ class Evidence:
         return f"{self.what}: {value} {sense} {bound}{searched}"
 
     def _shown(self) -> tuple[str, str]:
-        """Return both numbers, with digits enough to tell them apart if they differ."""
+        """Return both numbers, with enough digits to distinguish them if they differ."""
         for digits in range(_DIGITS, (_MOST_DIGITS if self.holds else 17) + 1):
             shown = f"{self.value:.{digits}g}", f"{self.bound:.{digits}g}"
             if shown[0] != shown[1]:
@@ -262,8 +262,8 @@ def printed(
     what, sense, bound, tolerance
         Those of :class:`Evidence`.
     value : float or array_like
-        Of several values the worst one counts: the largest for "<=", the smallest for ">=", the
-        one farthest from ``bound`` for "==", and NaN before all others.
+        Of several values the worst counts: the largest for "<=", the smallest for ">=", the one
+        farthest from ``bound`` for "=="; a NaN is worse than any number.
     cases : int, optional
         How many cases were tried; by default the number of values.
 
@@ -303,7 +303,7 @@ class _Options(TypedDict, total=False):
 def used(
     what: str, value: ArrayLike, sense: str, bound: float, **options: Unpack[_Options]
 ) -> Evidence:
-    """Return evidence about the statement that is used in the place of the printed one.
+    """Return evidence about the statement that is used instead of the printed one.
 
     The parameters are those of :func:`printed`.
 
@@ -347,7 +347,7 @@ def premise(
 
 @dataclass(frozen=True)
 class Effort:
-    """How hard a check searches; every check gets one.
+    """The size of the searches of a check; passed to every check.
 
     Parameters
     ----------
@@ -386,7 +386,7 @@ class Effort:
 
 
 class NotChecked(Exception):
-    """Raised by a check that needs something that is not installed here; the message says what.
+    """Raised by a check if something that it needs is not installed; the message names it.
 
     Examples
     --------
@@ -401,19 +401,19 @@ class NotChecked(Exception):
 
 # Claims and their outcomes
 
-# What the evidence can say, from the best for the printed statement to the worst.
+# The possible verdicts, from the best for the printed statement to the worst.
 VERDICTS = {
     "holds": "as printed; the search found no violation",
     "repaired": "the printed statement holds; a step of its proof does not",
     "sharpened": "the printed statement holds; a sharper one is used",
     "corrected": "the printed statement is violated; the one used here is not",
-    "refuted": "the printed statement is violated; nothing takes its place",
+    "refuted": "the printed statement is violated; nothing replaces it",
 }
 
-# What a claim may judge that is not the printed paper.
+# What a claim may judge other than the printed paper.
 NOT_PRINT = {"code": "public code", "figures": "figures of the authors' repository"}
 
-# Verdicts that readers see under another name.
+# Display names of verdicts, where they differ.
 SHOWN = {"repaired": "holds, proof repaired"}
 
 Check = Callable[[Effort], Iterable[Evidence]]
@@ -430,13 +430,13 @@ class Claim:
     check : callable
         ``check(effort)`` yields :class:`Evidence`; ``effort`` is an :class:`Effort`.
     notes : tuple of (str, str)
-        What else a report says of it: pairs of a heading and a text.
+        Further remarks for a report: pairs of a heading and a text.
 
     Raises
     ------
     TypeError, ValueError
-        If the id is not of that form, the verdict is unknown, a statement is no string or the
-        check cannot be called.
+        If the id is not of that form, the verdict is unknown, a statement is not a string or the
+        check is not callable.
 
     Examples
     --------
@@ -483,13 +483,13 @@ class Claim:
 
     @property
     def remarks(self) -> tuple[tuple[str, str], ...]:
-        """What a report says beside statements and evidence: pairs of a heading and a text."""
-        told = (
+        """Remarks of a report beside statements and evidence: pairs of a heading and a text."""
+        pairs = (
             ("The paper says", self.says),
             ("Hypotheses checked", self.hypotheses),
             ("What would change the verdict", self.changes),
         )
-        return (*(pair for pair in told if pair[1]), *self.notes)
+        return (*(pair for pair in pairs if pair[1]), *self.notes)
 
     def run(self, effort: Effort | None = None) -> Outcome:
         """Recompute the evidence; an error in the check is a failure, not an exception."""
@@ -500,7 +500,7 @@ class Claim:
         return Outcome(self, evidence, seconds, error, missing)
 
     def argue(self, effort: Effort | None = None) -> Argument:
-        """Let the adversary argue for the paper, and say whether the correction stands."""
+        """Run the adversary, which argues for the paper; return whether the correction stands."""
         if self.adversary is None:
             return Argument(self, (), 0.0, "the claim has no adversary")
         found = _recomputed(self.adversary, effort or Effort(), ("printed", "premise"))
@@ -517,12 +517,12 @@ class Claim:
 def _recomputed(
     check: Check, effort: Effort, about: tuple[str, ...]
 ) -> tuple[tuple[Evidence, ...], float, str | None, str | None]:
-    """Return what a check yields, its seconds, the error that ended it, and what it lacks."""
+    """Return the evidence of a check, its seconds, its error, and what it misses."""
     start, evidence = time.perf_counter(), []
     error = missing = None
     try:
         for item in check(effort) or ():
-            # No subclass either, whose comparison could differ.
+            # Not a subclass either: its comparison could differ.
             if type(item) is not Evidence or item.about not in about:
                 listed = " or ".join(f"{name}(...)" for name in about[:2])
                 raise TypeError(f"a check must yield {listed}, got {item!r}")
@@ -563,7 +563,7 @@ class Outcome:
 
     @property
     def verdict(self) -> str:
-        """What the evidence says: see ``VERDICTS``, and :mod:`.report` for the three others."""
+        """The verdict of the evidence: see ``VERDICTS``, and :mod:`.report` for three others."""
         if self.missing is not None:
             return "not checked"
         if self.error is not None or not self.evidence:
@@ -579,22 +579,22 @@ class Outcome:
 
     @property
     def expected(self) -> str:
-        """What the evidence must say."""
+        """The verdict that the evidence must give."""
         return self.claim.verdict
 
     @property
     def passed(self) -> bool:
-        """Whether the evidence says what the claim was registered with."""
+        """Whether the evidence gives the registered verdict."""
         return self.verdict == self.expected
 
     @property
     def failed(self) -> bool:
-        """Whether the evidence says something else; a claim that is not checked does not fail."""
+        """Whether the evidence gives another verdict; an unchecked claim does not fail."""
         return not self.passed and self.missing is None
 
 
 class Argument(Outcome):
-    """What the adversary of a claim found, who argues for the paper.
+    """What the adversary of a claim found, a check that argues for the paper.
 
     Examples
     --------
@@ -613,7 +613,7 @@ class Argument(Outcome):
         """Whether the correction "stands" or "falls", which is then a mistake of this package.
 
         It stands if all hypotheses hold at the counterexample and the printed statement, read as
-        favorably as its words allow, is violated. Or the adversary is "not checked".
+        favorably as its words allow, is violated. The third value is "not checked".
         """
         if self.missing is not None:
             return "not checked"

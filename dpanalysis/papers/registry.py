@@ -1,7 +1,7 @@
-"""The claims of all papers: where they are registered, found and checked.
+"""The registry of claims: register, find and check them.
 
-The modules of :mod:`dpanalysis.papers` register what this package checks. A paper of your
-own is a module like them, anywhere: it registers a :class:`Paper` and its claims.
+The modules of :mod:`dpanalysis.papers` register the claims of this package. To check another
+paper, write a module like them, anywhere, that registers a :class:`Paper` and its claims.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ Modules = str | ModuleType | Sequence[str | ModuleType]
 
 _CLAIMS: dict[str, Claim] = {}
 
-# Verdicts against a paper: here they come with what the paper says and what would change them.
+# Verdicts against a paper: in this package they require ``says`` and ``changes``.
 AGAINST = ("repaired", "corrected", "refuted")
 
 
@@ -100,15 +100,14 @@ def register(
     Parameters
     ----------
     id : Paper or str
-        A paper, and nothing else; or the id of a claim: the paper's, a hyphen and a number.
+        A paper, without further arguments; or the id of a claim: the paper's, a hyphen, a number.
     source : str
         Theorem, equation or section.
     printed, used : str
-        The statement as the paper prints it, and as it is true ("" where they are the same);
-        Markdown.
+        The statement as printed, and the true one ("" where they are the same); Markdown.
     verdict : {"holds", "repaired", "sharpened", "corrected", "refuted"}
-        What the evidence must say; otherwise the claim fails. "repaired": the printed statement
-        holds, a step of its proof does not.
+        The verdict that the evidence must give; otherwise the claim fails. "repaired": the printed
+        statement holds, a step of its proof does not.
     says, hypotheses, changes : str, optional
         What the paper says, in its own words; which hypotheses of the printed statement the check
         satisfies; and what would change the verdict.
@@ -118,20 +117,20 @@ def register(
         favorably as its words allow. The correction stands if all premises hold and a printed
         comparison is violated: ``claims(adversary=True)``.
     judges : {"print", "code", "figures"}, default "print"
-        What the verdict is on: the printed paper, public code, or figures of a repository.
+        What the verdict judges: the printed paper, public code, or figures of a repository.
 
     Returns
     -------
     Paper or callable
         The paper; or a decorator that turns a check into a :class:`Claim`. A check takes an
-        :class:`Effort` and yields evidence: :func:`printed` about the one statement,
-        :func:`used` about the other, :func:`step` about a step of the printed proof.
+        :class:`Effort` and yields evidence: :func:`printed` about the printed statement,
+        :func:`used` about the one used here, :func:`step` about a step of the printed proof.
 
     Raises
     ------
     TypeError, ValueError
         If an argument is of the wrong kind, or the id is taken. A cell of an interactive session
-        may run again: its claim replaces the one that it registered before.
+        may run again: its claim then replaces the earlier one.
 
     Examples
     --------
@@ -185,7 +184,7 @@ def _enter(claim: Claim) -> Claim:
     ours = _home(claim).startswith("dpanalysis.papers.") and _home(claim).count(".") > 2
     if ours and claim.verdict in AGAINST and not (claim.says and claim.changes):
         raise ValueError(f"says and changes must be given, {claim.id} is {claim.verdict!r}")
-    # Of two threads, or two decorators with one id, only one can enter its claim.
+    # Of two threads, or two decorators with the same id, only one can register its claim.
     if _CLAIMS.setdefault(claim.id, claim) is not claim:
         if not (_home(claim) == "__main__" and _runs_again(claim.id)):
             raise _taken(claim.id)
@@ -210,7 +209,7 @@ def _home(claim: Claim) -> str:
 
 
 def load(paper: str | None = None, *, module: Modules = ()) -> list[Claim]:
-    """Return the registered claims of a paper, or of modules (which are imported), by their ids."""
+    """Return the registered claims of a paper, or of modules (to be imported), sorted by id."""
     from .. import papers
 
     for found in pkgutil.walk_packages(papers.__path__, f"{papers.__name__}."):
@@ -284,7 +283,7 @@ def _import(name: str) -> None:
 
 
 class Claims(Sequence[Claim]):
-    """Registered claims with the verdicts on record; nothing is computed before :meth:`run`.
+    """Registered claims with their recorded verdicts; nothing is computed before :meth:`run`.
 
     Prints as a list of ids, papers, verdicts and statements.
 
@@ -324,10 +323,10 @@ class Claims(Sequence[Claim]):
         quick : bool, default=False
             Search fewer cases: about a minute for all papers, instead of a few.
         adversary : bool, default=False
-            Instead of the checks run the adversaries of the claims that are "corrected" or
-            "refuted", and say which corrections stand: see :func:`register`.
+            Run the adversaries of the claims that are "corrected" or "refuted" instead of the
+            checks, and report which corrections stand: see :func:`register`.
         jobs : int, default=1
-            Processes at once; -1 for one a core. The evidence does not depend on it.
+            Number of processes; -1 for one per core. The evidence does not depend on it.
         progress : bool, default=False
             Show a progress bar.
 
@@ -376,7 +375,7 @@ def claims(
     module: Modules = (),
     **options: Any,
 ) -> Claims | Table:
-    """List registered claims, with their verdicts on record, without checking any.
+    """List registered claims with their recorded verdicts, without checking any.
 
     ``claims().run()`` checks them now.
 
@@ -390,12 +389,12 @@ def claims(
     module : str, module or sequence of them, optional
         Only the claims that these modules or packages register. A name is imported.
     **options
-        Of :meth:`Claims.run`, which is then called at once: ``claims(quick=True)``.
+        Options of :meth:`Claims.run`, which is then called: ``claims(quick=True)``.
 
     Returns
     -------
     Claims
-        In the order of the ids. With options the Table that :meth:`Claims.run` returns.
+        Sorted by id. With options, the Table that :meth:`Claims.run` returns.
 
     Raises
     ------
@@ -419,7 +418,7 @@ def claims(
 def _outcomes(
     chosen: list[Claim], effort: Effort, adversary: bool, jobs: int, progress: bool
 ) -> dict[str, list[Any]]:
-    """Return what an :class:`Outcome` of each claim has beside the claim, by ids."""
+    """Return the fields of each :class:`Outcome` except its claim, by id."""
     from joblib import Parallel, delayed
     from tqdm import tqdm
 
@@ -447,9 +446,9 @@ def _chosen(known: list[Claim], ids: Sequence[str] | None) -> list[Claim]:
 
 
 def _run(home: str, path: list[str], id: str, effort: Effort, argue: bool) -> tuple[Any, ...]:
-    """Return the id and what an :class:`Outcome` has beside its claim."""
-    # A worker process finds a claim by its id in the module that registers it: a claim stands there
-    # under the name of its check, and cannot be pickled. An older worker lacks folders of the path.
+    """Return the id and the fields of the :class:`Outcome` except its claim."""
+    # A claim cannot be pickled, as its module has it under the name of its check: a worker process
+    # imports the module and looks up the id. A worker started earlier may lack path entries.
     sys.path.extend(entry for entry in path if entry not in sys.path)
     if id not in _CLAIMS:
         invalidate_caches()  # the file may be younger than what this process knows of its folder

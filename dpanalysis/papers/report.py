@@ -32,16 +32,16 @@ class Words:
     """The words of a report."""
 
     title: str  # of a page
-    first: str  # the statement that is checked, in a word
-    second: str  # the one that takes its place
+    first: str  # one word for the statement that is checked
+    second: str  # one word for the statement that replaces it
     heads: tuple[str, str]  # the same, above the columns of a page
-    same: str  # said where nothing takes its place
+    same: str  # text where nothing replaces it
     meanings: Mapping[str, str]  # of each verdict
-    source: Callable[[str], Paper]  # of an id: whose claims, with title and setting of a section
-    shown: Mapping[str, str] = field(default_factory=dict)  # verdicts with another name here
+    source: Callable[[str], Paper]  # from an id to its paper: title and setting of a section
+    shown: Mapping[str, str] = field(default_factory=dict)  # display names of verdicts
 
     def name(self, verdict: str) -> str:
-        """Return what a verdict is called here."""
+        """Return the display name of a verdict."""
         return self.shown.get(verdict, verdict)
 
 
@@ -69,7 +69,7 @@ ARGUMENTS = replace(
 
 
 class Table(Sequence[Outcome]):
-    """Outcomes of many claims; prints as a table, in the words that are given.
+    """Outcomes of several claims; prints as a table, with the given words.
 
     Examples
     --------
@@ -95,12 +95,12 @@ class Table(Sequence[Outcome]):
 
     @property
     def failed(self) -> list[Outcome]:
-        """The claims whose evidence does not say what they are registered with."""
+        """The claims whose evidence does not give the registered verdict."""
         return [outcome for outcome in self if outcome.failed]
 
     @property
     def seconds(self) -> float:
-        """Time of all checks."""
+        """Total time of the checks."""
         return math.fsum(outcome.seconds for outcome in self)
 
     def __str__(self) -> str:
@@ -111,7 +111,7 @@ class Table(Sequence[Outcome]):
 
 
 def listed_text(claims: Sequence[Claim]) -> str:
-    """Return claims for a terminal, without evidence: id, paper, verdict on record, statement."""
+    """Return claims as text, without evidence: id, paper, recorded verdict, statement."""
     lines = []
     for id, paper, verdict, statement in _listed(claims):
         lines += _wrapped(f"{id:6}  {verdict:21}  ", f"{paper}: {_plain(statement)}")
@@ -134,7 +134,7 @@ def _listed(claims: Sequence[Claim]) -> Iterator[tuple[str, str, str, str]]:
 
 
 def summary(table: Table) -> str:
-    """Return one sentence: how many claims of each verdict, how many failed, how long it took."""
+    """Return one sentence: claims of each verdict, failures, time."""
     found = Counter(outcome.verdict for outcome in table)
     words = table.words
     parts = [f"{found[name]} {words.name(name)}" for name in words.meanings if found[name]]
@@ -145,14 +145,14 @@ def summary(table: Table) -> str:
 
 
 def _legend(table: Table) -> dict[str, str]:
-    """Return what the verdicts of a table mean."""
+    """Return the meanings of the verdicts in a table."""
     found = {outcome.verdict for outcome in table}
     words = table.words
     return {words.name(key): words.meanings[key] for key in words.meanings if key in found}
 
 
 def to_text(table: Table) -> str:
-    """Return the table for a terminal: every statement, and below it the evidence about it."""
+    """Return the table as text: every statement, followed by its evidence."""
     blocks = []
     for paper, outcomes in _by_paper(table):
         head = _wrapped("==== ", _plain(_heading(paper, outcomes)))
@@ -181,7 +181,7 @@ def _lines(outcome: Outcome, words: Words) -> Iterator[str]:
 
 
 def _halves(outcome: Outcome, words: Words) -> Iterator[tuple[str, str, list[Evidence]]]:
-    """Yield each statement with its evidence; hypotheses come before, steps of the proof after."""
+    """Yield each statement with its evidence; premises come first, steps after the claim."""
     claim = outcome.claim
     statements = {"premise": "", "printed": claim.printed, "step": "", "used": claim.used}
     same = {"premise": "its hypotheses", "step": "of the printed proof"}
@@ -202,12 +202,12 @@ def _mark(evidence: Evidence) -> str:
 
 
 def _plain(text: str) -> str:
-    """Return Markdown without its marks, for a terminal."""
+    """Return Markdown without its markup, for a terminal."""
     return _EMPHASIS.sub(r"\1", text.replace("\\|", "|").replace("`", ""))
 
 
 def to_json(table: Table) -> str:
-    """Return the outcomes as a JSON list; numbers that JSON does not have are strings."""
+    """Return the outcomes as a JSON list; infinities and NaN are strings."""
     rows = [
         {
             "id": outcome.claim.id,
@@ -273,19 +273,19 @@ _PREFACE = (
     "from the evidence. Without `--quick` the searches try more cases.",
     "",
     "The code uses the statement in the column *used here*. Where a plot needs the printed "
-    "one it is an option",
-    "(`printed=True`, `published_noise=True`), labeled so, and it never decides how much "
+    "one, it is an option",
+    "(`printed=True`, `published_noise=True`), labeled as such; it never determines how much "
     "noise is added.",
     "",
     "Verdicts: "
     + "; ".join(f"**{SHOWN.get(name, name)}**: {meaning}" for name, meaning in VERDICTS.items())
     + ". In the evidence",
-    "✗ marks a comparison that violates the statement as printed, or a step of its proof, ✓ one "
-    "that the statement survives.",
-    "Below each table stand what the paper says in its own words, the hypotheses of the statement "
-    "that the check satisfies,",
-    "and what would change the verdict. `python -m dpanalysis claims --adversary` argues for the "
-    "papers against every correction.",
+    "✗ marks a comparison that violates the printed statement, or a step of its proof, ✓ one that "
+    "agrees with the statement.",
+    "The notes below each table give the paper's own words, the hypotheses of the statement that "
+    "the check satisfies,",
+    "and what would change the verdict. `python -m dpanalysis claims --adversary` argues the "
+    "papers' side against every correction.",
 )
 
 
@@ -298,13 +298,13 @@ def to_errata(table: Table) -> str:
         lines += ["| id | source | as printed | verdict | used here | evidence |"]
         lines += ["|---|---|---|---|---|---|"]
         lines += [_markdown_row(outcome) for outcome in outcomes]
-        told = [outcome for outcome in outcomes if outcome.claim.remarks]
-        lines += [""] * bool(told) + [_markdown_remarks(outcome) for outcome in told]
+        remarked = [outcome for outcome in outcomes if outcome.claim.remarks]
+        lines += [""] * bool(remarked) + [_markdown_remarks(outcome) for outcome in remarked]
     return "\n".join(lines) + "\n"
 
 
 def _not_print(table: Table) -> list[str]:
-    """Return a line on the rows that judge no print, none where all do."""
+    """Return a line on the rows that judge something other than the printed paper, if any."""
     listed = [
         f"{words} ({', '.join(ids)})"
         for judged, words in NOT_PRINT.items()
@@ -313,7 +313,7 @@ def _not_print(table: Table) -> list[str]:
     ]
     if not listed:
         return []
-    return [f"Not all rows judge print: {', '.join(listed)} are judged there, by the same words."]
+    return [f"Rows that judge something other than the printed paper: {', '.join(listed)}."]
 
 
 def _markdown_row(outcome: Outcome) -> str:
@@ -325,12 +325,12 @@ def _markdown_row(outcome: Outcome) -> str:
 
 
 def _markdown_remarks(outcome: Outcome) -> str:
-    told = (f"*{heading}:* {text.rstrip('.')}." for heading, text in outcome.claim.remarks)
-    return f"- **{outcome.claim.id}** {' '.join(told)}"
+    parts = (f"*{heading}:* {text.rstrip('.')}." for heading, text in outcome.claim.remarks)
+    return f"- **{outcome.claim.id}** {' '.join(parts)}"
 
 
 def to_html(table: Table, *, page: bool = True) -> str:
-    """Return a table in HTML, as a page of its own or for a notebook."""
+    """Return a table in HTML, as a whole page or for a notebook."""
     parts = [f"<style>{_STYLE}</style>"]
     parts += [f"<p class='summary'>{html.escape(summary(table))}</p>"]
     meanings = [
@@ -387,11 +387,11 @@ def _html_row(outcome: Outcome, words: Words) -> str:
     cells = {"printed": "", "used": words.same}
     for about, statement, evidence in _halves(outcome, words):
         items = "".join(f"<li class='{_mark(e)}'>{_rich(str(e))}</li>" for e in evidence)
-        told = _rich(statement) + f"<ul>{items}</ul>" * bool(items)
+        shown = _rich(statement) + f"<ul>{items}</ul>" * bool(items)
         if about == "used":
-            cells["used"] = told
+            cells["used"] = shown
         else:
-            cells["printed"] += told if about == "printed" else f"<p>{about}: {told}</p>"
+            cells["printed"] += shown if about == "printed" else f"<p>{about}: {shown}</p>"
     trouble = outcome.error or outcome.missing
     error = f"<pre>{html.escape(trouble)}</pre>" if trouble else ""
     expected = "" if outcome.passed else f"<br>expected: {words.name(outcome.expected)}"
@@ -406,7 +406,7 @@ def _html_row(outcome: Outcome, words: Words) -> str:
 
 
 def _rich(text: str) -> str:
-    """Return the little Markdown of the statements as HTML: `code` and *emphasis*."""
+    """Return a statement as HTML, with its Markdown `code` and *emphasis*."""
     escaped = html.escape(text.replace("\\|", "|"))
     escaped = re.sub(r"`([^`]+)`", r"<code>\1</code>", escaped)
     return _EMPHASIS.sub(r"<em>\1</em>", escaped)

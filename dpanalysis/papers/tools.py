@@ -1,4 +1,4 @@
-"""What claims of several papers use: searches, pairs of laws, composed Gaussian mixtures."""
+"""Tools for the claims: searches, pairs of laws, composed Gaussian mixtures."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def search_min(
     cost: int = 1,
     guesses: Iterable[Mapping[str, Any]] = (),
 ) -> Array:
-    """Return the value at every point of a search for the smallest; sizes are (quick, full)."""
+    """Return the values at all points of a search for the minimum; sizes are (quick, full)."""
     values = []
 
     def recorded(**at: Any) -> float:
@@ -61,7 +61,7 @@ def search_max(
     cost: int = 1,
     guesses: Iterable[Mapping[str, Any]] = (),
 ) -> Array:
-    """Return the value at every point of a search for the largest one."""
+    """Return the values at all points of a search for the maximum."""
     sizes = {"starts": (130, 6000), "searches": (2, 5), "steps": (50, 1000)}
     opposite = search_min(
         effort, lambda **at: -function(**at), space, cost=cost, guesses=guesses, **sizes
@@ -70,7 +70,7 @@ def search_max(
 
 
 def upper_limit(count: int, runs: int) -> float:
-    """Return the upper limit of a probability, of confidence 1 - 1e-6, if ``count`` runs hit."""
+    """Return the upper confidence limit, at level 1 - 1e-6, of the probability of a hit."""
     return float(stats.beta.ppf(1.0 - 1e-6, count + 1, runs - count)) if count < runs else 1.0
 
 
@@ -78,7 +78,7 @@ def upper_limit(count: int, runs: int) -> float:
 
 
 def unit(vector: Array, norm: float = 2) -> Array:
-    """Return the vector, scaled down to norm 1 where it is longer."""
+    """Return the vector, scaled down to norm 1 if it is longer."""
     return np.asarray(vector / max(1.0, float(np.linalg.norm(vector, norm))))
 
 
@@ -98,7 +98,7 @@ def product(*pairs: Laws) -> Laws:
 
 
 def randomized_response(loss: float) -> Laws:
-    """Return the two laws of a coin that tells the truth with odds e^loss."""
+    """Return the two laws of randomized response: true with odds e^loss."""
     law = np.array([special.expit(loss), special.expit(-loss)])
     return law, law[::-1]
 
@@ -117,9 +117,9 @@ def gaussian_mixture(centers: Array, std: float, weights: ArrayLike | None = Non
 
 
 def added_exponential(values: Array, scale: float) -> Array:
-    """Return the law of argmin(values + exponential noise): the wrong sign for a minimum."""
-    # The minimum exceeds t with probability exp(-sum_i (t - v_i)_+ / scale); whoever may attain
-    # it at t does so equally likely.
+    """Return the law of argmin(values + exponential noise); a private minimum subtracts it."""
+    # The minimum exceeds t with probability exp(-sum_i (t - v_i)_+ / scale); all candidates with
+    # v_i < t attain it at t with equal probability.
     order = np.argsort(values, kind="stable")
     v = values[order]
     count = np.arange(1, v.size + 1)
@@ -131,7 +131,7 @@ def added_exponential(values: Array, scale: float) -> Array:
 
 
 def mixed(rate: float, laws: Laws) -> Laws:
-    """Return the laws of a release from a Poisson sample, of the laws on the batch."""
+    """Return the laws of a release from a Poisson sample, given the laws on the batch."""
     return (1.0 - rate) * laws[1] + rate * laws[0], laws[1]
 
 
@@ -145,7 +145,7 @@ def largest_delta(laws: Any, epsilon: float) -> float:
     return float(max(hockey_stick(p, q, epsilon) for p, q in (laws, laws[::-1])))
 
 
-# The noise of Abadi et al. (2016), which two papers print with the same constants
+# The noise of Abadi et al. (2016), which two papers state with the same constants
 
 
 def excess_of_full_batches(c1: float, c2: float, delta: float) -> float:
@@ -161,7 +161,7 @@ def excess_of_full_batches(c1: float, c2: float, delta: float) -> float:
 
 
 def excess_of_long_runs(rate: float, epsilon: float, delta: float, factor: float) -> float:
-    """Return an upper bound of epsilon / epsilon at T = factor epsilon/q^2, c1 = 1, c2 = 2."""
+    """Return (bound on epsilon) / epsilon at T = factor epsilon/q^2, c1 = 1, c2 = 2."""
     steps = max(1, math.ceil(factor * epsilon / rate**2))
     std = 2.0 * rate * math.sqrt(steps * math.log(1.0 / delta)) / epsilon
     if std < 1.0:
@@ -173,7 +173,7 @@ def excess_of_long_runs(rate: float, epsilon: float, delta: float, factor: float
 
 
 def excess_at_share(rate: float, share: float, delta: float, factor: float) -> float:
-    """Return the same at epsilon = share ln(1/delta)."""
+    """Return :func:`excess_of_long_runs` at epsilon = share ln(1/delta)."""
     return excess_of_long_runs(rate, share * math.log(1.0 / delta), delta, factor)
 
 
@@ -185,19 +185,19 @@ LONG_RUNS = {
 }
 
 
-# Both sides of the epsilon of many releases of a Gaussian mixture
+# Lower and upper bounds on the epsilon of many releases of a Gaussian mixture
 #
-# The outcome of a release is sorted into cells. What the cells reveal is no more than what the
-# outcome reveals, so their loss, rounded down, gives a lower bound; the largest loss in a cell,
-# rounded up, an upper one. Composition is a power of a Fourier transform, and the probability
-# beyond its window is bounded. Nothing is shared with ``privacy.pld``.
+# The outcome of a release is binned into cells. Binning is post-processing, so the loss of the
+# cells, rounded down, gives a lower bound; the largest loss in each cell, rounded up, gives an
+# upper bound. Composition is a power of a Fourier transform, and the probability beyond its window
+# is bounded. No code is shared with ``privacy.pld``.
 
-# Cells of the outcome, and how far out in standard deviations they go.
+# Number of cells, and their extent in standard deviations.
 _CELLS = 40_000
 _REACH = 12.0
-# Steps of the loss: the number of releases times its rounding is this share of one unit.
+# Rounding of the loss of one release, times the number of releases.
 _ROUNDING = 0.02
-# Losses of one release that count as infinite.
+# Losses of one release from this value on count as infinite.
 _LARGEST = 40.0
 
 
@@ -210,11 +210,11 @@ class Mixture:
     std: float
 
     def cells(self) -> tuple[Array, Array, Array]:
-        """Return probabilities of the cells under P and Q, and the loss at all inner edges."""
+        """Return the probabilities of the cells under P and Q, and the loss at all inner edges."""
         top = float(self.shifts[self.weights > 1e-30].max())
         edges = np.linspace(-_REACH * self.std, top + _REACH * self.std, _CELLS)
         z = (edges[:, None] - self.shifts) / self.std
-        # Differences of the smaller tail keep their digits on both sides.
+        # Differences of the smaller tails avoid cancellation on both sides.
         upper = edges > 0.5 * top
         tails = np.where(upper[:, None], special.ndtr(-z), special.ndtr(z))
         p = _masses(tails @ self.weights, upper)
@@ -225,7 +225,7 @@ class Mixture:
 
 
 def _masses(tails: Array, upper: NDArray[np.bool_]) -> Array:
-    """Return what is between the edges, from lower tails and, after the middle, upper ones."""
+    """Return the masses between the edges, from lower tails and, past the middle, upper tails."""
     middle = int(np.argmax(upper))
     below, above = tails[:middle], tails[middle:]
     between = 1.0 - below[-1] - above[0]
@@ -243,7 +243,7 @@ def epsilon_bounds(
     held = (p > 0.0) & (q > 0.0)
     inside = np.log(p[held] / q[held])
     lower = _curve(np.floor(inside / width), p[held], width, steps, upper=False)
-    # The loss grows with the outcome: the largest is at the right edge, and unknown beyond.
+    # The loss grows with the outcome: largest at a right edge, unknown beyond the last edge.
     upper = _curve(np.ceil(edge_losses / width), p[:-1], width, steps, upper=True)
     return _root(lower, delta), _root(upper, delta)
 
@@ -261,9 +261,9 @@ class _Curve:
 
 
 def _curve(cells: Array, masses: Array, width: float, steps: int, *, upper: bool) -> _Curve:
-    """Return the composed loss, counted modulo a window."""
-    # What is above the window comes back at its low end, what is below at its high end: the one is
-    # added to an upper bound, the other subtracted from a lower one (Chernoff).
+    """Return the composed loss, modulo a window."""
+    # Mass above the window wraps around to its low end, mass below it to its high end. The former
+    # is bounded and added to an upper bound, the latter subtracted from a lower one (Chernoff).
     kept = np.abs(cells * width) < _LARGEST
     index, held = cells[kept], masses[kept]
     mean = float(index @ held)

@@ -120,9 +120,9 @@ def test_errata_name_the_claims_that_judge_no_print():
 
     made = [claim("999-1"), claim("999-2", judges="code"), claim("999-3", judges="figures")]
     said = report.to_errata(report.Table([each.run() for each in made]))
-    line = "print: public code (999-2), figures of the authors' repository (999-3) are judged"
+    line = "paper: public code (999-2), figures of the authors' repository (999-3)."
     assert line in said
-    assert "Not all rows judge print" not in report.to_errata(report.Table([made[0].run()]))
+    assert "Rows that judge something other" not in report.to_errata(report.Table([made[0].run()]))
     with pytest.raises(ValueError, match="judges must be one of"):
         claim("999-4", judges="hearsay")
 

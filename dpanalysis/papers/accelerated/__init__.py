@@ -1,6 +1,6 @@
 """Kuru, Birbil, Gürbüzbalaban, Yıldırım (2022): accelerated methods with Laplace noise.
 
-What decides each statement is in ``ITEMS``.
+``ITEMS`` lists its statements and what decides each.
 """
 
 from ..registry import Paper, register
@@ -29,7 +29,7 @@ Proposition 3.3 | 001-4 001-5 |
 Proposition 3.4 | 001-3 001-6 001-26 | `python -m figures lmi_map`
 Theorem 3.5 | 001-7 001-30 | for noise of mean 0 given both points, the proof repaired; given x_t alone it is false
 Theorem 4.1 | 001-9 001-32 |
-Proposition 4.2 | holds: 001-12 001-35 | correlated noise is no better
+Proposition 4.2 | holds: 001-12 001-35 | correlated noise is not better
 Theorem 4.3 | 001-15 |
 Remark 4.1 | 001-12 | its horizons: `python -m figures kuru_horizons`; E_0 counts as in (4.3)
 Remark 4.2 | 001-13 |
@@ -42,7 +42,7 @@ Lemma B.1 | 001-25 |
 (3.10) | 001-2 |
 (3.12) | holds: 001-4 | (B.1), a step of its proof, is off by a factor 2, and by d
 (B.1) | refuted: 001-4 | as an equality; (3.12) does not need it
-(3.13) | holds: 001-5 | by another proof
+(3.13) | holds: 001-5 | with another proof
 (B.4) | refuted: 001-5 | its step sum_k S_{1,k} <= S_1
 (3.14) | 001-3 |
 (3.15) | 001-6 |
@@ -65,7 +65,7 @@ Headline: sigma_T of section 3.2 is private | 001-8 |
 Headline: epsilon = 1 in all runs, with L estimated from the data | 001-18 |
 Headline: accelerated methods beat DP-GD at the best T | drawn: 001-27 | at the paper's size, m = n and m = 1000: `python -m figures kuru_fig3 kuru_fig4`; the claim runs a small problem
 Headline: fewer iterations are better for accelerated methods | drawn: 001-27 001-33 | `python -m figures kuru_fig3 kuru_fig4`; the best T of DP-GD is 500, not 1000
-Headline: an even division of the budget is not the best | 001-12 |
+Headline: an even division of the budget is not optimal | 001-12 |
 Headline: the optimized methods are best | drawn: 001-28 | at the paper's size: `python -m figures kuru_fig3 kuru_fig4`; the claim runs a small problem
 Headline: DP-NAG-opt is robust to a small step, DP-MASG-opt is not | drawn: 001-28 | at the paper's size: `python -m figures kuru_fig3 kuru_fig4`; the claim runs a small problem
 Headline: dividing the noise helps under subsampling, too | drawn: 001-13 | with noise that is private: `python -m figures kuru_fig4`; not for DP-MASG at c = .1, there and in the repository's curves

@@ -1,8 +1,8 @@
 """Random functions of S_{mu,L}, and exact expectations of noisy methods on them.
 
-What a method does is computed from its update, and its expected error by following every path of
-a two-valued noise, or by moments of 2 x 2 matrices on quadratics. No formula of
-:mod:`dpanalysis.theory` is used, so that its bounds can be tried against these numbers.
+Iterates are computed from the update of a method, and its expected error by following every path
+of a two-valued noise, or on quadratics by moments of 2 x 2 matrices. No formula of
+:mod:`dpanalysis.theory` is used, so its bounds can be tested against these numbers.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ..tools import Array
 
 @dataclass(frozen=True)
 class Smooth:
-    """F(x) = (mu/2) ||x||^2 + sum_k phi_k(<a_k, x>), least at 0, with F(0) = 0.
+    """F(x) = (mu/2) ||x||^2 + sum_k phi_k(<a_k, x>), with minimum F(0) = 0.
 
     phi_k is convex with phi_k'' in [0, 1]: a parabola, half of one, a Huber function of width
     s_k, or a logistic loss centered at s_k. If the largest eigenvalue of sum_k a_k a_k' is L - mu,
@@ -57,7 +57,7 @@ def log_uniform(random: np.random.Generator, low: float, high: float) -> float:
 
 
 def random_smooth(random: np.random.Generator, mu: float, L: float, d: int) -> Smooth:
-    """Return a random function of S_{mu,L} on R^d whose two constants are the best ones."""
+    """Return a random function of S_{mu,L} on R^d whose two constants are sharp."""
     count = int(random.integers(1, d + 3))
     rows = random.standard_normal((count, d)) * random.choice([0.1, 1.0], (count, 1))
     rows *= np.sqrt((L - mu) / np.linalg.eigvalsh(rows.T @ rows)[-1])
@@ -80,7 +80,7 @@ class SmoothStep(NamedTuple):
 def nesterov_steps(
     step_sizes: ArrayLike, mu: float, restarts: ArrayLike = False
 ) -> list[SmoothStep]:
-    """Return the iterations of Nesterov's method with the momentum of every step size."""
+    """Return iterations of Nesterov's method, each with the momentum of its step size."""
     sizes = np.atleast_1d(np.asarray(step_sizes, float))
     root = np.sqrt(mu * sizes)
     momenta = (1.0 - root) / (1.0 + root)
@@ -95,8 +95,8 @@ def expected_gaps(
 ) -> Array:
     """Return the exact E F(x_t), t = 0..T, where iteration t has noise +noises[t] or -noises[t].
 
-    Both are equally likely, so the noise is zero-mean, with E||w_t||^2 = ||noises[t]||^2. All
-    2^T paths are followed (an iteration with noise 0 does not branch).
+    Both are equally likely, so the noise has mean zero and E||w_t||^2 = ||noises[t]||^2. All 2^T
+    paths are followed (an iteration with noise 0 does not branch).
     """
     now = before = np.atleast_2d(start)
     gaps = [float(function.value(now).mean())]

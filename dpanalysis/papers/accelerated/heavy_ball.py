@@ -22,7 +22,7 @@ from .functions import (
     random_smooth,
 )
 
-# A rounding error of 1e-16 shows as 1e-8 in the modulus of a double root.
+# A rounding error of 1e-16 becomes 1e-8 in the modulus of a double root.
 CORNER = 1e-7
 
 
@@ -34,7 +34,7 @@ def exact_rate(spectrum: Array, step: SmoothStep) -> float:
 def printed_residual(
     certificate: theory.Certificate, alpha: float, beta: float, sign: float
 ) -> Array:
-    """Return the left side of (3.14) less the right one, as printed, B = [sign alpha; 0]."""
+    """Return the left side of (3.14) minus the right one, as printed, B = [sign alpha; 0]."""
     mu, L, P = certificate.lmi.mu, certificate.lmi.L, certificate.P
     A, B = np.array([[1.0 + beta, -beta], [1.0, 0.0]]), np.array([[sign * alpha], [0.0]])
     C = np.array([[1.0, 0.0]])
@@ -62,20 +62,20 @@ def random_certificates(
 
 
 def wrong_certificate(alpha: float, beta: float, mu: float) -> theory.Certificate:
-    """Return what (3.14) certifies for the system with the printed B; L = 1."""
+    """Return the certificate of (3.14) for the system with the printed B; L = 1."""
     lmi = theory.lyapunov_lmi(theory.heavy_ball_system(alpha, beta), mu, 1.0)
     wrong = dataclasses.replace(lmi, system=lmi.system._replace(B=-lmi.system.B))
     return best_certificate(wrong, 0.0, "the printed system")
 
 
 def for_the_printed_sign(effort: Effort) -> Iterator[Evidence]:
-    """Prop. 3.4 with the printed B, without noise, on 1/2 (mu x_1^2 + x_2^2)."""
+    """Test Prop. 3.4 with the printed B, without noise, on 1/2 (mu x_1^2 + x_2^2)."""
     alpha, beta, mu = 1.5, 0.9, 0.5
     found = wrong_certificate(alpha, beta, mu)
     least = np.linalg.eigvalsh(printed_residual(found, alpha, beta, 1.0))[0]
     yield premise("smallest eigenvalue of (3.14), B as printed", least, ">=", 0.0, tolerance=1e-12)
     yield premise("smallest eigenvalue of P", np.linalg.eigvalsh(found.P)[0], ">=", 0.0)
-    yield premise("smallest of c_0, c, as 0 would leave nothing to claim", found.c, ">=", 1e-3)
+    yield premise("c, as 0 would leave nothing to claim", found.c, ">=", 1e-3)
     yield premise("c_0", found.c0, ">=", 0.0)
     yield premise("rho", found.rate, "<=", 1.0)
     gaps = quadratic_gaps([mu, 1.0], [SmoothStep(alpha, beta, 0.0)] * 40, 1.0)
@@ -96,11 +96,11 @@ def for_the_printed_sign(effort: Effort) -> Iterator[Evidence]:
     hypotheses="u_t is the gradient, as (3.9) defines it; 0 < beta < 1, alpha > 0; for (3.15) a "
     "quadratic of the class, P positive semidefinite, c > 0 and (3.14) itself",
     changes="A definition u_t = -grad F(z_t) in (3.9), with which B and v_t are right as printed, "
-    "and (3.8) alone is not.",
+    "and only (3.8) is not.",
     adversary=for_the_printed_sign,
 )
 def sign_of_b(effort: Effort) -> Iterator[Evidence]:
-    """One step of (3.9) against (2.5), and what the inequality then proves."""
+    """Compare one step of (3.9) with (2.5), and test what the inequality then proves."""
     random, as_printed, ours, shifted = effort.random(2), [], [], []
     for _ in range(effort.cases(200, 2000)):
         now, before, slope, alpha, beta = random.uniform(0.1, 2.0, 5)
@@ -129,14 +129,14 @@ def sign_of_b(effort: Effort) -> Iterator[Evidence]:
 @register(
     "001-3",
     "(3.14)",
-    "for c > 0, as the Lyapunov function has it, (3.14) certifies rates; X_0 is the sector "
-    "condition (its corner, printed 2 I_d in an inequality that is called 3 x 3, read as 2)",
-    "trace(P) + c = 1, which also excludes P = 0, c = 0: that satisfies (3.14) as printed, "
-    "c >= 0, at every rate, and leaves nothing in (3.15)",
+    "for c > 0, as in the Lyapunov function, (3.14) certifies rates; X_0 is the sector condition "
+    "(its corner, printed as 2 I_d in an inequality called 3 x 3, is read as 2)",
+    "trace(P) + c = 1, which also excludes P = 0, c = 0, a solution of (3.14) as printed (c >= 0) "
+    "at every rate, for which (3.15) says nothing",
     verdict="sharpened",
 )
 def blocks_of_the_inequality(effort: Effort) -> Iterator[Evidence]:
-    """X_0 on random functions, and certificates, block by block."""
+    """Test X_0 on random functions, and certificates block by block."""
     random, forms = effort.random(3), []
     for _ in range(effort.cases(200, 4000)):
         mu, d = log_uniform(random, 1e-3, 0.9), int(random.integers(1, 4))
@@ -191,15 +191,15 @@ def certified_paths(random: np.random.Generator, cases: int, T: int) -> Iterator
     "Prop. 3.4, (3.15)",
     "rate^{2t} V_0/c + (1-rate^{2t})/(1-rate^2) (L d alpha^2/2) E_T (1 + 2 P12^2/(P22 c L + 2|P|))",
     "[rate^{2t} V_0 + (1-rate^{2t})/(1-rate^2) alpha^2 (P11 + c L/2) E_T]/(c + 2|P|/(L P22)): "
-    "without the factor d, which E_T contains where it bounds E||w_t||^2 (gradients in an L1 "
-    "ball: 001-5), and useful at c = 0",
+    "without the factor d, which E_T already contains where it bounds E||w_t||^2 (gradients in an "
+    "L1 ball: 001-5), and useful at c = 0",
     verdict="sharpened",
     hypotheses="F in S_{mu,L}, every LMI found feasible; noise with E||w_t||^2 = E_T",
-    changes="Under Assumption 3.2 alone E||w_t||^2 may have twice the sampling's part of E_T: "
+    changes="Under Assumption 3.2 alone, the sampling part of E||w_t||^2 may be twice that of E_T: "
     "the noise term used here then has 2 sigma_s^2.",
 )
 def certified_bound(effort: Effort) -> Iterator[Evidence]:
-    """Exact expectations over all paths of a two-valued noise, on functions of the class."""
+    """Take exact expectations over all paths of a two-valued noise, on functions of the class."""
     random = effort.random(6)
     count, T = effort.cases(20, 1000), 8
     times = np.arange(1, T + 1)
@@ -251,8 +251,8 @@ def noise_term(spectrum: Array, alpha: float, beta: float, variance: float) -> f
     "001-7",
     "Theorem 3.5, (3.17), noise of mean 0 given the whole past",
     "E F(x_t) - F* <= V(xi_0) C_t^2 rate^{2t} + L m(alpha, beta) for some C_t = O(t)",
-    "(L/2) C_t^2 rate^{2t} ||xi_0 - xi*||^2 + the stationary gap, with C_t = max_i "
-    "||T_i^t|| / rate^t; the printed noise term is 2 L/lambda_i times that of each i",
+    "(L/2) C_t^2 rate^{2t} ||xi_0 - xi*||^2 + the stationary gap, with C_t = max_i ||T_i^t|| / "
+    "rate^t; the printed noise term is, for each i, 2 L/lambda_i times this one",
     verdict="repaired",
     says='"With C_t = O(t) being a sequence of scalar coefficients"; the proof takes '
     "the constant of ||T_i^t||, the figure C_t = t.",
@@ -261,7 +261,7 @@ def noise_term(spectrum: Array, alpha: float, beta: float, variance: float) -> f
     "max_i ||T_i^t|| / rate^t, as here.",
 )
 def quadratic_bound(effort: Effort) -> Iterator[Evidence]:
-    """Powers of the 2 x 2 matrices, and the Lyapunov equation for the stationary gap."""
+    """Use powers of the 2 x 2 matrices, and the Lyapunov equation for the stationary gap."""
     random, T = effort.random(7), 40
     shares, ours, errors, loose = [], [], [], []
     for _ in range(effort.cases(100, 3000)):
@@ -292,7 +292,7 @@ def quadratic_bound(effort: Effort) -> Iterator[Evidence]:
     gaps = quadratic_gaps(spectrum, [step_of] * 20, 1.0)
     ratios = gaps / (4.0 * matrix_norms(spectrum, step_of, 20) ** 2)  # V(xi_0) = 4
     yield step("largest gap / (3.17) at L = 100, no noise, the proof's C_t", ratios, "<=", 1.0)
-    what = "C_10 there, at L = 1, over the t of C_t = t, taken for simplicity"
+    what = "C_10 there, at L = 1, over the figure's C_t = t"
     yield used(what, growth[10] / 10.0, ">=", 1.0)
     yield used("largest exact gap / bound", ours, "<=", 1.0, tolerance=1e-9)
     what = "smallest noise term of (3.17) / exact stationary gap"
@@ -305,7 +305,7 @@ def correlated_noise(t: int) -> tuple[Array, Array]:
     """Return E of (x, x_before, w) times itself at t-1, and the gap at 0..t: see 001-30.
 
     F = x^2/2, alpha .5, beta .8, variance 1. The noise is the residual of x_{t-1} given x_t,
-    scaled to variance 1; all is Gaussian, so that uncorrelated is independent.
+    scaled to variance 1; everything is Gaussian, so uncorrelated means independent.
     """
     moment, gaps, alpha, beta = np.eye(2), [0.5], 0.5, 0.8
     joint = np.eye(3)
@@ -321,7 +321,7 @@ def correlated_noise(t: int) -> tuple[Array, Array]:
 
 
 def for_noise_given_the_point(effort: Effort) -> Iterator[Evidence]:
-    """Let t grow: every C_t = O(t) leaves the noise term alone."""
+    """Let t grow: for every C_t = O(t) only the noise term remains."""
     spectrum = np.array([1.0])
     rate = exact_rate(spectrum, SmoothStep(0.5, 0.8, 0.0))
     yield premise("rate", rate, "<=", 0.9)
@@ -337,24 +337,24 @@ def for_noise_given_the_point(effort: Effort) -> Iterator[Evidence]:
 @register(
     "001-30",
     "Theorem 3.5, its hypothesis",
-    "E(w_t | x_t) = 0 and E(w_t w_t' | x_t) <= sigma_T^2 I are enough for (3.17)",
-    "E(w_t | x_t, x_{t-1}) = 0 and the same of the second moment: the state of the heavy ball "
-    "method is both points, and DP-SHB's own noise satisfies it",
+    "E(w_t | x_t) = 0 and E(w_t w_t' | x_t) <= sigma_T^2 I suffice for (3.17)",
+    "E(w_t | x_t, x_{t-1}) = 0, and likewise for the second moment: both points form the state of "
+    "the heavy ball method, and the noise of DP-SHB satisfies this",
     verdict="corrected",
     says='"Consider the iterates {x_t} of the DP-SHB method, which is run for T iterations with '
     'noisy gradients" whose noise has "E(w_t | x_t) = 0 and E(w_t w_t\' | x_t) <= sigma_T^2 I", '
     'this is "uncorrelated and bounded noise variance, which generalizes over the independent '
     'noise setting", and "such a result has not been shown before"; section 1 has "a bounded '
     'variance conditioned on the state of the algorithm".',
-    hypotheses="d = 1, lambda 1, alpha .5, beta .8, Gaussian start, rate .894; both conditions "
-    "on w_t hold exactly; w_t depends on earlier noise, as that of (3.1) does not",
+    hypotheses="d = 1, lambda 1, alpha .5, beta .8, Gaussian start, rate .894; both conditions on "
+    "w_t hold exactly; w_t depends on earlier noise, which that of (3.1) does not",
     changes="Read as a theorem on the noise of DP-SHB alone (its first words), or with the "
     "conditions on xi_t = (x_t, x_{t-1}), the state of the algorithm, it holds, and 001-7 judges "
-    "it. What is judged here is the generalization that the words after it claim.",
+    "it. This row judges the generalization that the words after the theorem claim.",
     adversary=for_noise_given_the_point,
 )
 def noise_given_the_point(effort: Effort) -> Iterator[Evidence]:
-    """Moments of a Gaussian run whose noise is the residual of x_{t-1} given x_t."""
+    """Compute moments of a Gaussian run whose noise is the residual of x_{t-1} given x_t."""
     t = effort.cases(400, 4000)
     _, gaps = correlated_noise(t)
     floor = noise_term(np.array([1.0]), 0.5, 0.8, 1.0)
@@ -376,7 +376,7 @@ def rate_and_noise(alpha: float, beta: float) -> tuple[float, float, float]:
 
 
 def for_the_trade_off(effort: Effort) -> Iterator[Evidence]:
-    """From beta .6 to .25, alpha .5; and the noise that every better rate would cost at most."""
+    """Compare beta .6 and .25 at alpha .5, and the largest noise at any better rate."""
     before, after = rate_and_noise(0.5, 0.6), rate_and_noise(0.5, 0.25)
     yield premise("rate at beta .25, alpha .5, mu .5, L 1; at .6", after[0], "<=", before[0])
     yield premise("larger rate", before[0], "<=", 1.0)
@@ -390,19 +390,19 @@ def for_the_trade_off(effort: Effort) -> Iterator[Evidence]:
     "001-31",
     "Section 3.2, the trade-off",
     "a selection of alpha, beta that improves the rate also increases the error term of the noise",
-    "so it does where one of the two is changed, for alpha <= 1/L and momenta up to the best one; "
-    "above that one a smaller momentum improves both",
+    "true if only one of the two changes, for alpha <= 1/L and momenta up to the best one; above "
+    "the best momentum, a smaller one improves both",
     verdict="corrected",
     says='"A selection of the alpha, beta pair that improves the rate also increases the additive '
     'error term due to the presence of privacy-preserving noise".',
     hypotheses="the paper's own quadratic, mu = .5, L = 1, alpha = .5 as in its Fig. 1, rate < 1",
-    changes='"A selection" read as some selections, such as those up to the best momentum: what '
-    "the paper concludes, that the best pair without noise is typically not the best with it, "
-    "needs no more.",
+    changes='"A selection" read as some selections, such as those up to the best momentum: the '
+    "conclusion, that the best pair without noise is typically not the best with it, needs no "
+    "more.",
     adversary=for_the_trade_off,
 )
 def rate_against_noise(effort: Effort) -> Iterator[Evidence]:
-    """From beta .6 to beta .25; and both along either parameter, up to the best momentum."""
+    """Compare beta .6 and .25, and vary either parameter, up to the best momentum."""
     before, after = rate_and_noise(0.5, 0.6), rate_and_noise(0.5, 0.25)
     what = "noise term of (3.17) / sigma^2 at alpha .5, beta .25, rate .5; at beta .6, rate .775"
     yield printed(what, after[1], ">=", before[1])
@@ -432,7 +432,7 @@ def matrix_norms(spectrum: Array, step: SmoothStep, T: int) -> Array:
     return np.array(norms)
 
 
-# Points of the authors' Fig. 1, (alpha, beta, rate), and how exactly they can be read off.
+# Points of the authors' Fig. 1, (alpha, beta, rate), and their reading accuracy.
 READING = 3e-6
 FIGURE_1 = np.array(
     [
@@ -462,35 +462,35 @@ def figure_rates(mu: float, nesterov: bool) -> Array:
 
 
 def for_figure_1(effort: Effort) -> Iterator[Evidence]:
-    """(3.18) with the mu that suits the figure best."""
+    """Test (3.18) with the mu that fits the figure best."""
     published = FIGURE_1[:, 2]
     yield premise("largest step size of the figure, alpha L", FIGURE_1[:, 0].max(), "<=", 1.0)
     errors = [
         np.abs(figure_rates(mu, nesterov=False) - published).max()
         for mu in np.linspace(0.01, 1.0, effort.cases(100, 1000))
     ]
-    what = "largest |rate - published|, (3.18) at the mu in (0, 1] that suits best"
+    what = "largest |rate - published|, (3.18) at the mu in (0, 1] that fits best"
     yield printed(what, min(errors), "<=", READING)
 
 
 @register(
     "001-21",
     "The authors' code, its Fig. 1",
-    "Fig. 1, as the authors' repository has it (made in July 2020), shows (3.18) at mu = .5",
+    "Fig. 1 in the version of the authors' repository (made in July 2020) shows (3.18) at mu = .5",
     "(3.18) is the rate of (2.5) on quadratics; the repository's curves are those of Nesterov's "
     "polynomial z^2 - (1+beta)(1-alpha lambda) z + beta (1-alpha lambda) at mu = .1; figures here "
     "draw both",
     verdict="corrected",
     says='"The convergence rate rho in (3.18) versus beta is plotted in Figure 1", mu = .5, L = 1.',
-    hypotheses="points read off `quad_rho_vs_beta.eps` of the authors' repository, to 3e-6; "
-    "alpha <= 1/L; made before the paper was submitted, and our text of it has no figures",
-    changes="A printed Fig. 1 that was drawn anew: the repository's fits another formula and "
-    "another mu to 2e-6.",
+    hypotheses="points read off `quad_rho_vs_beta.eps` of the authors' repository, to 3e-6; alpha "
+    "<= 1/L; that version predates the submission, and our text of the paper has no figures",
+    changes="A redrawn printed Fig. 1: the repository's fits another formula and another mu to "
+    "2e-6.",
     adversary=for_figure_1,
     judges="figures",
 )
 def figure_1(effort: Effort) -> Iterator[Evidence]:
-    """Eigenvalues of the closed loops at published points."""
+    """Compare with eigenvalues of the closed loops at published points."""
     random = effort.random(21)
     published = FIGURE_1[:, 2]
     what = "largest |rate - published|, "
@@ -514,12 +514,12 @@ def figure_1(effort: Effort) -> Iterator[Evidence]:
 @register(
     "001-24",
     "(3.6), (3.7)",
-    "x_{t+1} = x_t - alpha/(1 - beta) u_t, u_t = beta u_{t-1} + (1 - beta) (gradient + noise), "
-    "u_0 = (1 - beta) (the first one), is the heavy ball method from x_{-1} = x_0",
+    "x_{t+1} = x_t - alpha/(1 - beta) u_t, u_t = beta u_{t-1} + (1 - beta) (gradient + noise), u_0 "
+    "= (1 - beta) (the first noisy gradient), is the heavy ball method from x_{-1} = x_0",
     verdict="holds",
 )
 def smoothed_form(effort: Effort) -> Iterator[Evidence]:
-    """Both recursions, from the same gradients."""
+    """Run both recursions on the same gradients."""
     random, T = effort.random(), 60
     apart, weights = [], []
     for _ in range(effort.cases(100, 2000)):
@@ -556,14 +556,14 @@ def lemma_forms(mu: float, L: float, step: SmoothStep) -> tuple[Array, Array]:
     "Lemma B.1",
     "E of the form X_1 + (1 - rho^2) X_2 of (x_t - x*, x_{t-1} - x*, grad F) is at most "
     "rho^2 E[F(x_t) - F*] - E[F(x_{t+1}) - F*] + (L alpha^2/2) E\\|\\|w_t\\|\\|^2",
-    "(B.9) without its 1/2, which X_2 has already",
+    "(B.9) without its 1/2, which X_2 already contains",
     verdict="repaired",
     says='"The matrix in the middle is equal to X_2, so we can write (B.9)", with 1/2 before it.',
     hypotheses="F(x) = x^2/2 at x_t = 1; X_2 of Proposition 3.4, which begins with 1/2",
-    changes="An X_2 in Proposition 3.4 without 1/2; the lemma, and what rests on it, hold.",
+    changes="An X_2 in Proposition 3.4 without 1/2; the lemma and its consequences hold.",
 )
 def central_lemma(effort: Effort) -> Iterator[Evidence]:
-    """One step with a two-valued noise, on functions of the class, from any state."""
+    """Take one step with two-valued noise, on functions of the class, from any state."""
     random, excesses, on_parabolas = effort.random(), [], []
     for case in range(effort.cases(400, 8000)):
         equal = case % 4 == 0  # mu = L: a parabola
@@ -589,7 +589,7 @@ def central_lemma(effort: Effort) -> Iterator[Evidence]:
     yield printed("attained at mu = L: the smallest", on_parabolas, ">=", -1e-12)
     at = np.array([1.0, 0.0, 1.0])  # F(x) = x^2/2 at x_t = 1: F* - F(x_t) = -1/2
     form = float(at @ lemma_forms(1.0, 1.0, SmoothStep(1.0, 0.0, 0.0))[1] @ at)
-    yield step("(B.9), its right side, where F* - F(x_t) = -.5", 0.5 * form, "<=", -0.5)
+    yield step("right side of (B.9), where F* - F(x_t) = -.5", 0.5 * form, "<=", -0.5)
 
 
 # --- 001-26: no certificate for the algorithm of section 5 ---
@@ -616,7 +616,7 @@ def largest_certified(step_size: float) -> float:
     "Prop. 3.4 for DP-HB, section 5",
     "where (3.14) has a solution, it gives an error bound for heavy ball with any alpha and beta",
     "for DP-HB, beta = (1 - sqrt(alpha mu))/(1 + sqrt(alpha mu)), no solution is found with c = 1 "
-    "or .1; the largest momenta that have one are .50 and .95. On quadratics it converges, with "
+    "or .1; the largest momenta with a solution are .50 and .95. On quadratics it converges, with "
     "the rate (3.18)",
     verdict="sharpened",
 )

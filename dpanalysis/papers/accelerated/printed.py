@@ -1,6 +1,6 @@
-"""What Kuru et al. (2022) and their code compute with, where it is not what is proved.
+"""Formulas of Kuru et al. (2022) and of their code that differ from the proved ones.
 
-For comparison with their figures only: none of these bounds holds. What is proved stands in
+For comparison with their figures only: none of these bounds holds. The proved bounds are in
 :mod:`dpanalysis.theory`.
 """
 
@@ -25,8 +25,8 @@ def published_multistage_weights(
 ) -> tuple[float, Array]:
     """Return the weights behind the published Fig. 2.
 
-    The authors' code counts the factor 2 of a change of stage one iteration early.
-    Kuru et al. (2022), Fig. 2; errata 001-22.
+    The authors' code applies the factor 2 of a stage change one iteration early. Kuru et al.
+    (2022), Fig. 2; errata 001-22.
     """
     recursion = theory.multistage_recursion(step_sizes, stages, mu, L)
     factors, entered = recursion.factors.copy(), np.flatnonzero(np.diff(stages)) + 1
@@ -45,9 +45,9 @@ def published_horizon_bounds(
 ) -> Array:
     """Return the bounds behind the published horizons, full batch and optimal noise.
 
-    The authors' code draws Laplace noise of standard deviation ``b_t`` where ``b_t`` is the
-    scale. Its variance is half of what privacy needs: such a run is not private.
-    Kuru et al. (2022), section 5, Figs 3 and 4; errata 001-19, 001-23.
+    The authors' code draws Laplace noise of standard deviation ``b_t``, although ``b_t`` is the
+    scale. Its variance is half of what privacy needs: the run is not private. Kuru et al. (2022),
+    section 5, Figs 3 and 4; errata 001-19, 001-23.
     """
     half = sensitivity / math.sqrt(2.0)
     return theory.horizon_bounds(recursion, initial_gap, dimension, half, n, epsilon)

@@ -1,4 +1,4 @@
-"""Kuru et al. (2022): the cost of subsampled Laplace noise, and the constants it is scaled to."""
+"""Kuru et al. (2022): the cost of subsampled Laplace noise, and its sensitivity constants."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ def kinks(*centers: Array) -> Array:
     """Return the grid (K, d) of all coordinates of the centers.
 
     On a cell of it, in every coordinate x, the density is A e^(x/b) + B e^(-x/b) with A, B >= 0,
-    so that the ratio of two of them is monotone in x: it is extreme on the grid.
+    so the ratio of two of them is monotone in x: its extremes are on the grid.
     """
     coordinates = np.concatenate(centers).T
     return np.array(list(product(*(np.unique(column) for column in coordinates))))
 
 
 def laplace_loss(values: Array, other: Array, m: int, scale: float) -> float:
-    """Return the exact pure loss between two data sets of the noisy mean of a random batch."""
+    """Return the exact pure loss of the noisy mean of a random batch, for two data sets."""
     here, there = batch_means(values, m), batch_means(other, m)
     at = kinks(here, there)
     return float(np.abs(log_density(at, here, scale) - log_density(at, there, scale)).max())
@@ -76,7 +76,7 @@ def adaptive_loss(data: Array, other: Array, universe: Array, m: int, epsilon: f
     """Return the exact loss of two steps of (3.1) with the noise (3.4), of its state too.
 
     Logistic losses of v = z u in one dimension, x_0 = 0, alpha = 5; the records are from
-    ``universe``, so that S_1(x) is a maximum. The first answer runs through a grid.
+    ``universe``, so that S_1(x) is a maximum. The first answer ranges over a grid.
     """
     n = len(data)
 
@@ -105,12 +105,12 @@ def adaptive_loss(data: Array, other: Array, universe: Array, m: int, epsilon: f
     "001-1",
     "(3.3)-(3.5), Prop. 3.1, Theorem A.3",
     "Laplace noise of scale b on the mean of m of n costs ln(1 + (m/n)(e^{S_1/(b m)} - 1)), where "
-    "S_1 is the L1 distance of *any* two records; any epsilon-private answer is amplified so; T "
-    "answers with (3.4) cost epsilon",
+    "S_1 is the L1 distance of *any* two records; any epsilon-private release is amplified in this "
+    "way; T releases with (3.4) cost epsilon",
     verdict="holds",
 )
 def subsampled_release(effort: Effort) -> Iterator[Evidence]:
-    """All batches of small data sets: exact losses at the kinks of the densities."""
+    """Enumerate batches of small data sets: exact losses at the kinks of the densities."""
     random, shares = effort.random(1), []
     for case in range(effort.cases(200, 4000)):
         n, d = int(random.integers(2, 6)), int(random.integers(1, 3))
@@ -121,13 +121,13 @@ def subsampled_release(effort: Effort) -> Iterator[Evidence]:
         other = values.copy()
         other[0] = values[-1] if case % 4 == 0 else random.standard_normal(d)
         everyone = np.concatenate([values, other[:1]])
-        # The distance of any two records: that of the two which differ would not be enough.
+        # The distance of any two records: that of the two that differ would not be enough.
         sensitivity = float(np.abs(everyone[:, None] - everyone).sum(2).max())
         bound = float(privacy.laplace_epsilon(sensitivity, scale, n, m))
         shares.append(laplace_loss(values, other, m, scale) / bound)
     what = "largest exact loss / (3.3), n <= 5, d <= 2"
     yield printed(what, shares, "<=", 1.0, tolerance=1e-9)
-    yield printed("that is, attained", max(shares), ">=", 1.0, tolerance=1e-9)
+    yield printed("bound attained", max(shares), ">=", 1.0, tolerance=1e-9)
     q, s = 0.01, 1.3
     quadrature = renyi_divergence(*subsampled_laplace(1.0, s, q), math.inf)
     formula = privacy.laplace_epsilon(s * BATCH, 1.0, SIZE, BATCH)
@@ -144,9 +144,9 @@ def subsampled_release(effort: Effort) -> Iterator[Evidence]:
             laws = [special.softmax(shift if 2 in batch else -shift) for batch in batches]
         base, exact = batch_mechanism_loss(dict(zip(batches, laws)), n, min(m, n))
         shares.append(exact / float(privacy.amplify_without_replacement(base, n, min(m, n))))
-    what = "largest exact loss / Theorem A.3, any answer of three outcomes"
+    what = "largest exact loss / Theorem A.3, any release with three outcomes"
     yield printed(what, shares, "<=", 1.0, tolerance=1e-9)
-    yield printed("that is, attained", max(shares), ">=", 1.0, tolerance=1e-9)
+    yield printed("bound attained", max(shares), ">=", 1.0, tolerance=1e-9)
     universe = np.array([-1.0, -0.4, 0.3, 1.0])
     pairs = [
         (np.array([*rest, a]), np.array([*rest, b]))
@@ -156,13 +156,13 @@ def subsampled_release(effort: Effort) -> Iterator[Evidence]:
     losses = [adaptive_loss(a, b, universe, 2, 1.0) for a, b in pairs]
     what = "largest loss of two steps of (3.1), n = 4, m = 2, claimed 1"
     yield printed(what, losses, "<=", 1.0, tolerance=1e-9)
-    yield printed("that is, attained", max(losses), ">=", 1.0, tolerance=1e-3)
+    yield printed("bound attained", max(losses), ">=", 1.0, tolerance=1e-3)
 
 
 def true_epsilon(scales: ArrayLike, sensitivity: float, n: int, m: int) -> float:
     """Return the exact pure loss of releases with these scales, from the two densities.
 
-    All records alike but one, which differs by ``sensitivity``: a batch has mean 0, or with
+    All records are equal except one, which differs by ``sensitivity``: a batch has mean 0, or with
     probability m/n ``sensitivity / m``. No other data cost more (001-1).
     """
     shift, q = sensitivity / m, m / n
@@ -179,9 +179,9 @@ def true_epsilon(scales: ArrayLike, sensitivity: float, n: int, m: int) -> float
     "Remark 4.2",
     "the b_t of (4.5), found for m = n, can be used as a guide under subsampling: for m << n and "
     "S/(b m) << 1, the cost is S/(b n)",
-    "a guide for the epsilon_t: divided as (4.5) does, with (3.5) inverted for every one, as the "
-    "authors' code does, they cost exactly epsilon. Taken as they are, the b_t cost 1.2 to 2.3 "
-    "epsilon in the settings of section 5, where S/(b m) goes up to 2.4",
+    "a guide for the epsilon_t: divided as in (4.5), with (3.5) inverted for each, as in the "
+    "authors' code, they cost exactly epsilon. Used unchanged, the b_t cost 1.2 to 2.3 epsilon in "
+    "the settings of section 5, where S/(b m) goes up to 2.4",
     verdict="sharpened",
     says='"It can be used as a guide for arranging b_t\'s even under subsampling", for m << n and '
     "S/(b m) << 1.",
@@ -189,7 +189,7 @@ def true_epsilon(scales: ArrayLike, sensitivity: float, n: int, m: int) -> float
     "rest",
 )
 def full_batch_noise_on_batches(effort: Effort) -> Iterator[Evidence]:
-    """Exact losses from the densities, with the paper's settings."""
+    """Compute exact losses from the densities, with the paper's settings."""
     random, off = effort.random(13), []
     for _ in range(effort.cases(300, 5000)):
         n, small = int(log_uniform(random, 1e3, 1e7)), log_uniform(random, 1e-3, 0.1)
@@ -209,8 +209,8 @@ def full_batch_noise_on_batches(effort: Effort) -> Iterator[Evidence]:
             divided.append(true_epsilon(inverted, SENSITIVITY, SIZE, BATCH))
     what = "true epsilon of DP-NAG-opt at m = 1000, (3.5) inverted, claimed 1"
     yield used(what, divided, "==", 1.0, tolerance=1e-9)
-    yield used("with the b_t of (4.5) as they are, at least", literal, ">=", 1.19)
-    yield used("at most", literal, "<=", 2.27)
+    yield used("with the b_t of (4.5) unchanged, smallest", literal, ">=", 1.19)
+    yield used("the same, largest", literal, "<=", 2.27)
     ratios = []
     for _ in range(effort.cases(150, 3000)):
         weights = np.exp(random.normal(0.0, log_uniform(random, 0.1, 5.0), random.integers(1, 60)))
@@ -225,7 +225,7 @@ def full_batch_noise_on_batches(effort: Effort) -> Iterator[Evidence]:
 
 
 def for_the_code(effort: Effort) -> Iterator[Evidence]:
-    """Draw the scales of (3.4) as deviations, at the m, T and division that cost least."""
+    """Draw the scales of (3.4) as standard deviations, at the m, T and division of least cost."""
     total, spent = [], []
     horizons = (100, 1000) if effort.quick else (100, 200, 500, 1000)
     for m in (SIZE, BATCH):
@@ -245,8 +245,8 @@ def for_the_code(effort: Effort) -> Iterator[Evidence]:
     "001-19",
     "the authors' code",
     "it draws Laplace noise of standard deviation b_t, and is called epsilon-private",
-    "scale b_t, which (3.4) prints, sqrt 2 times the noise; the published curves are reproduced "
-    "with `published_noise=True` only, which says that it is not private",
+    "scale b_t, as in (3.4), which is sqrt 2 times the noise; the published curves are reproduced "
+    "only with `published_noise=True`, which is labeled as not private",
     verdict="corrected",
     says='The paper has "the Laplace distribution with a zero mean and variance 2 b_t(x_t)^2"; the '
     "code it names for its results draws with standard deviation b_t.",
@@ -256,7 +256,7 @@ def for_the_code(effort: Effort) -> Iterator[Evidence]:
     judges="code",
 )
 def scale_and_deviation(effort: Effort) -> Iterator[Evidence]:
-    """Exact losses with the authors' noise, and the noise that is drawn here."""
+    """Compute exact losses with the authors' noise and with the noise drawn here."""
     T = 100
     for m in (SIZE, BATCH):
         scales = theory.laplace_scales(np.full(T, 1.0 / T), SENSITIVITY, SIZE, m)
@@ -288,7 +288,7 @@ def epsilon_at(losses: Array, masses: Array, delta: float) -> float:
 def composed_epsilon(loss: float, q: float, T: int, delta: float, reverse: bool) -> float:
     """Return epsilon at delta of T releases of (1-q) Lap(0) + q Lap(loss) against Lap(0), scale 1.
 
-    In ``reverse`` the second against the first. The distribution of the loss of one release is
+    With ``reverse``, the second against the first. The distribution of the loss of one release is
     put on a grid without changing its mean; that of the sum is a power of its Fourier transform.
     """
     x = np.linspace(0.0, loss, 4001)
@@ -324,12 +324,12 @@ def response_epsilon(loss: float, T: int, delta: float) -> float:
     "001-20",
     "Theorem A.2",
     "T releases of cost epsilon_t cost sum_t epsilon_t",
-    "exact for pure privacy, wasteful at a delta > 0, for which `result.epsilon(delta)` takes the "
+    "exact for pure privacy, loose at a delta > 0, for which `result.epsilon(delta)` takes the "
     "tightest accountant",
     verdict="sharpened",
 )
 def composition(effort: Effort) -> Iterator[Evidence]:
-    """Two adaptive answers of three outcomes; 1000 batches with Laplace noise."""
+    """Compose two adaptive answers of three outcomes, and 1000 batches with Laplace noise."""
     random, shares = effort.random(20), []
     for case in range(effort.cases(300, 5000)):
         first = special.softmax(random.normal(0.0, 1.0, (2, 3)), axis=1)
@@ -342,7 +342,7 @@ def composition(effort: Effort) -> Iterator[Evidence]:
         shares.append(np.abs(losses).max() / sum(parts))
     what = "largest true epsilon of two adaptive answers / sum"
     yield printed(what, shares, "<=", 1.0, tolerance=1e-9)
-    yield printed("that is, attained", max(shares), ">=", 1.0, tolerance=1e-9)
+    yield printed("bound attained", max(shares), ">=", 1.0, tolerance=1e-9)
     T, delta, q = 1000, 1e-5, BATCH / SIZE
     setting = "T = 1000, m/n = .01, loss 1 on the batch"
     event = Sampled(WithoutReplacement(BATCH), [Laplace(1.0 / BATCH, 1.0 / BATCH)], n=SIZE)
@@ -355,7 +355,7 @@ def composition(effort: Effort) -> Iterator[Evidence]:
     yield used("at delta 1e-5, from the pure losses alone", response, "<=", basic)
     yield used("at delta 1e-5 by the tightest accountant", tightest, "<=", response)
     exact = [composed_epsilon(1.0, q, T, delta, reverse) for reverse in (False, True)]
-    what = "true epsilon at delta 1e-5, records alike but one, by Fourier transform"
+    what = "true epsilon at delta 1e-5, all records but one equal, by Fourier transform"
     yield used(what, max(exact), "<=", tightest, tolerance=1e-3)
 
 
@@ -375,7 +375,7 @@ def composition(effort: Effort) -> Iterator[Evidence]:
     changes="2 b^2 in (B.1), three lines after Cov(eta_t | x) = 2 b_t(x)^2 I_d.",
 )
 def norm_and_trace(effort: Effort) -> Iterator[Evidence]:
-    """All batches of a small data set, and the variance of the noise by quadrature."""
+    """Enumerate batches of a small data set; integrate the variance of the noise."""
     random = effort.random(4)
     unit = float(stats.laplace.expect(np.square))  # by quadrature
     for d in (1, 20):
@@ -398,7 +398,7 @@ def norm_and_trace(effort: Effort) -> Iterator[Evidence]:
         as_printed.append(norm / moment)
     yield printed("largest norm of Cov(w_t) / E_T", as_printed, "<=", 1.0, tolerance=1e-9)
     yield used("largest trace of Cov(w_t) / E_T", traces, "<=", 1.0, tolerance=1e-9)
-    yield used("that is, attained", max(traces), ">=", 1.0, tolerance=1e-3)
+    yield used("bound attained", max(traces), ">=", 1.0, tolerance=1e-3)
     yield used("largest norm / (sigma_s^2 + 2 b^2)", norms, "<=", 1.0, tolerance=1e-9)
 
 
@@ -406,9 +406,9 @@ def norm_and_trace(effort: Effort) -> Iterator[Evidence]:
     "001-5",
     "(B.4), (3.13)",
     "the norm of Cov(v_t) is at most sigma_s^2 = S_1^2/4 (n-m)/(m(n-1))",
-    "for the norm it is proved along any one direction, in which gradients are within S_1; the "
-    "printed proof bounds the trace, by sum_k S_{1,k} <= S_1, which is false. For the trace "
-    "S_1^2/4 is proved in an L1 ball of radius S_1/2 (logistic loss), S_1^2/2 for all "
+    "for the norm, proved along each single direction, in which gradients differ by at most S_1; "
+    "the printed proof bounds the trace, by sum_k S_{1,k} <= S_1, which is false. For the trace, "
+    "S_1^2/4 is proved in an L1 ball of radius S_1/2 (logistic loss), S_1^2/2 in general "
     "(`in_ball=False`)",
     verdict="repaired",
     says='"sigma_s^2(m, n) is an upper bound on the norm of the covariance of the error due to '
@@ -450,7 +450,7 @@ def subsampling_error(effort: Effort) -> Iterator[Evidence]:
     yield printed(what, by_printed, "<=", 1.0, tolerance=1e-9, cases=count)
     what = "largest E||v||^2 / bound, gradients "
     yield used(what + "in the ball", in_ball, "<=", 1.0, tolerance=1e-9, cases=count)
-    yield used("that is, attained", max(in_ball), ">=", 1.0, tolerance=1e-9)
+    yield used("bound attained", max(in_ball), ">=", 1.0, tolerance=1e-9)
     yield used(what + "anywhere", anywhere, "<=", 1.0, tolerance=1e-9, cases=count)
 
 
@@ -461,7 +461,7 @@ def noise_loss(variance: float, T: int, n: int) -> float:
 
 
 def for_the_variance(effort: Effort) -> Iterator[Evidence]:
-    """Search T, n and epsilon for a case in which the printed variance is enough."""
+    """Search T, n and epsilon for a case in which the printed variance suffices."""
     random, variances, spent = effort.random(8), [], []
     for _ in range(effort.cases(15, 200)):
         T, n = int(log_uniform(random, 1, 1e4)), int(log_uniform(random, 1, 1e6))
@@ -483,11 +483,11 @@ def for_the_variance(effort: Effort) -> Iterator[Evidence]:
     says='"If S_1 = 1 and m = n, then we need sigma_T^2 = (T/n epsilon)^2 to provide '
     'epsilon-differential privacy".',
     hypotheses="E(eta eta') = sigma_T^2 I, Laplace noise as in (3.1), S_1 = 1, m = n",
-    changes="A sigma_T that names the scale; section 3.2 defines it by the second moment.",
+    changes="A sigma_T that denotes the scale; section 3.2 defines it by the second moment.",
     adversary=for_the_variance,
 )
 def variance_for_a_budget(effort: Effort) -> Iterator[Evidence]:
-    """Noise of that variance: its loss by quadrature."""
+    """Compute the loss of noise of that variance by quadrature."""
     random = effort.random(8)
     variance = float(stats.laplace(scale=0.1).expect(np.square))
     yield printed("variance of scale T/(n eps) = .1, by quadrature", variance, "==", 0.01)
@@ -537,17 +537,17 @@ def for_the_sensitivity(effort: Effort) -> Iterator[Evidence]:
     "001-17",
     "Section 5, before (5.2)",
     "S_1(x) = 2 sup ||u||_1 for all x",
-    "S_1(x) <= 2 R sigmoid(R ||x||_inf), R = sup ||u||_1; S_1(0) = R. The constant 2 R, a "
-    "bound for all x, is what noise is scaled to",
+    "S_1(x) <= 2 R sigmoid(R ||x||_inf), R = sup ||u||_1; S_1(0) = R. The noise is scaled to the "
+    "constant 2 R, a bound for all x",
     verdict="corrected",
     says='"One can verify that S_1(x) = 2 sup ||u||_1 for all x", from (5.2), which says "<=".',
     hypotheses="||u||_1 <= R, the logistic loss; Assumption 3.2 holds with S_1 = 40 as the paper "
     "says",
-    changes='"<=" in the sentence, which (5.2) proves and which is all that the noise needs.',
+    changes='"<=" in the sentence, which (5.2) proves and which suffices for the noise.',
     adversary=for_the_sensitivity,
 )
 def logistic_sensitivity(effort: Effort) -> Iterator[Evidence]:
-    """Pairs of records in the L1 ball, its corners among them."""
+    """Compare pairs of records in the L1 ball, including its corners."""
     random = effort.random(17)
 
     at_zero = sensitivity(random, np.zeros(20), 20.0)
@@ -565,7 +565,7 @@ def logistic_sensitivity(effort: Effort) -> Iterator[Evidence]:
         constant.append(found / public.record_sensitivity(1))
     what = "largest ||g - g'||_1 / (2 R sigmoid(R ||x||_inf))"
     yield used(what, local, "<=", 1.0, tolerance=1e-9)
-    yield used("that is, attained", max(local), ">=", 1.0, tolerance=1e-9)
+    yield used("bound attained", max(local), ">=", 1.0, tolerance=1e-9)
     what = "largest ||g - g'||_1 / the sensitivity that noise is scaled to"
     yield used(what, constant, "<=", 1.0, tolerance=1e-9)
     yield used("S_1(0) / R", at_zero / 20.0, "==", 1.0, tolerance=1e-9)
@@ -592,21 +592,21 @@ def for_the_estimate(effort: Effort) -> Iterator[Evidence]:
     "001-18",
     "Sections 2.2 and 5",
     "the six algorithms are differentially private at epsilon = 1, with alpha = c/L known to the "
-    "adversary and L the largest singular value of U'U/n + 2 lambda I, of the data",
-    "L public: R_2^2/4 + 2 lambda with ||u||_2 <= R_2 (R_2 <= R_1); the printed estimate is four "
-    "times that of the loss",
+    "adversary and L the largest singular value of U'U/n + 2 lambda I, computed from the data",
+    "a public L, R_2^2/4 + 2 lambda with ||u||_2 <= R_2 (R_2 <= R_1); the data part of the printed "
+    "estimate is four times that of the loss",
     verdict="corrected",
     says='"six differentially private algorithms", "We fixed epsilon = 1 throughout all of the '
     'experiments", "L is estimated as the largest singular value" of U\'U/n + 2 lambda I, and "the '
     'algorithm itself is known with all its parameters (such as alpha, ...)".',
     hypotheses="neighbours that differ in one record of the cube; the step size is public",
-    changes="A budget for the estimate, a constant from the set of records alone, or an L that is "
+    changes="A budget for the estimate, a constant of the set of possible records alone, or an L "
     'taken as given: "tuning of these parameters requires knowledge about the constants mu and '
     'L", section 6 says, and "L can often be estimated from data".',
     adversary=for_the_estimate,
 )
 def smoothness(effort: Effort) -> Iterator[Evidence]:
-    """Neighbouring data sets, and Hessians at any point."""
+    """Compare neighbouring data sets, and Hessians at any point."""
     random = effort.random(18)
     lam = 0.01
 
@@ -618,14 +618,14 @@ def smoothness(effort: Effort) -> Iterator[Evidence]:
     U = random.random((1000, 20))
     neighbour = U.copy()
     neighbour[0] = 0.0
-    what = "L of a neighbouring data set less L, n = 1000, d = 20"
+    what = "L of a neighbouring data set minus L, n = 1000, d = 20"
     yield printed(what, smoothness_from(neighbour) - smoothness_from(U), "==", 0.0)
     points = np.concatenate([np.zeros((1, 20)), random.standard_normal((20, 20))])
     data_part = (smoothness_from(U) - 2.0 * lam) / (largest_curvature(U, points) - 2.0 * lam)
     what = "data part of L / largest eigenvalue of the loss's Hessian there"
     yield used(what, data_part, ">=", 4.0, tolerance=1e-9)
     constants = [logistic_problem(data, 2, 20.0**0.5, 2.0 * lam).L for data in (neighbour, U)]
-    what = "public L of the neighbouring data set less public L"
+    what = "public L of the neighbouring data set minus public L"
     yield used(what, constants[0] - constants[1], "==", 0.0)
     shares = []
     for case in range(effort.cases(200, 3000)):
@@ -639,11 +639,11 @@ def smoothness(effort: Effort) -> Iterator[Evidence]:
         public = logistic_problem(U, 2, radius, 2.0 * lam).L
         shares.append(largest_curvature(U, points) / public)
     yield used("largest eigenvalue of a Hessian / public L", shares, "<=", 1.0, tolerance=1e-9)
-    yield used("that is, attained", max(shares), ">=", 1.0, tolerance=1e-9)
+    yield used("bound attained", max(shares), ">=", 1.0, tolerance=1e-9)
 
 
 def for_the_norm(effort: Effort) -> Iterator[Evidence]:
-    """Laplace noise of scale b, the norm of its covariance by quadrature, at the best b and d."""
+    """Integrate the norm of the covariance of Laplace noise, at the best b and d."""
     random, ratios = effort.random(32), []
     for _ in range(effort.cases(5, 200)):
         b = log_uniform(random, 1e-3, 1e3)
@@ -657,7 +657,7 @@ def for_the_norm(effort: Effort) -> Iterator[Evidence]:
     "001-32",
     "Section 4.1, below Theorem 4.1",
     "b_t^2 bounds the norm of the covariance of the gradient estimator at m = n",
-    "2 b_t^2 is that norm; E||eta_t||^2 = 2 d b_t^2, which (4.2) uses, is right",
+    "the norm is 2 b_t^2; E||eta_t||^2 = 2 d b_t^2, which (4.2) uses, is right",
     verdict="corrected",
     says='"In (4.2), the term b_t^2 + ... is an upper bound on the norm of the covariance of the '
     'gradient estimator, and it simplifies to b_t^2 when m = n".',
@@ -677,7 +677,7 @@ def norm_below_the_theorem(effort: Effort) -> Iterator[Evidence]:
 
 
 def loss_of_iterates(random: np.random.Generator, beta: float, cases: int) -> float:
-    """Return the largest loss that x_1, ..., x_3 of (3.1) show, of data (1, 0) and (0, 0).
+    """Return the largest loss of x_1, ..., x_3 of (3.1), for data (1, 0) and (0, 0).
 
     f(x; y) = (x - y)^2/2 with y in [0, 1]: S_1 = 1. Full batches, epsilon = 1, noise as in (3.4).
     """
@@ -699,19 +699,19 @@ def loss_of_iterates(random: np.random.Generator, beta: float, cases: int) -> fl
     "Section 1, contributions; section 3",
     "the weighted average of noisy gradients improves the privacy level, and reduces the noise "
     "that is required: read as the noise of the average u_t, which is smaller",
-    "it has (1 - beta)/(1 + beta) of one gradient's variance, and a step of alpha/(1 - beta) makes "
-    "it 1/(1 - beta^2). Privacy and (3.4) are those of the noisy gradients, whatever beta: the "
-    "iterates give them back (section 2.2)",
+    "the noise of u_t has (1 - beta)/(1 + beta) times the variance of one gradient's, and after a "
+    "step of alpha/(1 - beta) 1/(1 - beta^2) times. Privacy and (3.4) are those of the noisy "
+    "gradients at any beta, as the iterates reveal them (section 2.2)",
     verdict="sharpened",
     says='"We use this mechanism to improve the privacy level by taking the weighted average of '
     'the current and the previous noisy gradients"; "one way to reduce the required noise is to '
     'use a smoothed noisy gradient".',
     hypotheses="beta .9; for the loss, three steps of (3.1) with noise as in (3.4), epsilon = 1, "
-    "S_1 = 1, m = n = 2; all iterates are seen, as section 2.2 has it",
+    "S_1 = 1, m = n = 2; all iterates are released, as in section 2.2",
     changes="Read as a smaller epsilon at the same noise, or as less noise in (3.4), it is false.",
 )
 def privacy_of_the_average(effort: Effort) -> Iterator[Evidence]:
-    """Variances by the recursion (3.7); losses from the iterates with and without momentum."""
+    """Compute variances by (3.7), and losses from the iterates with and without momentum."""
     beta, variance = 0.9, 0.0
     for _ in range(400):
         variance = beta**2 * variance + (1.0 - beta) ** 2

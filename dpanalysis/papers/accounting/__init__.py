@@ -1,7 +1,7 @@
 """The bounds of :mod:`dpanalysis.privacy`, under attack.
 
-A bound is divided by the exact value, which is integrated or summed from the definition and not by
-the bound's own formula; a search over everything that the bound leaves free looks for the smallest
+A bound is divided by the exact value, which is integrated or summed from the definition and not
+from the formula of the bound; a search over everything that the bound leaves free minimizes the
 quotient.
 """
 
@@ -39,10 +39,10 @@ def attack(
     tolerance: float = 1e-9,
     **options: Any,
 ) -> Iterator[Evidence]:
-    """Yield the smallest bound / exact that a search finds, and what it says about tightness."""
+    """Yield the smallest bound / exact that a search finds, and the evidence on tightness."""
     found = search_min(effort, ratio, space, **options)
     yield printed(f"smallest bound / exact, {what}", found, ">=", 1.0, tolerance=tolerance)
     if tight is not None:
-        yield printed("so tight: the same", found.min(), "<=", 1.0, tolerance=tight)
+        yield printed("tightness, the same quotient", found.min(), "<=", 1.0, tolerance=tight)
     if exact is not None:
-        yield printed("so exact: the largest", found.max(), "<=", 1.0, tolerance=exact)
+        yield printed("exactness, the largest quotient", found.max(), "<=", 1.0, tolerance=exact)

@@ -88,7 +88,7 @@ def shared_batch_ratio(
     excess: float,
     cost: Callable[[Sampled], Any] | None = None,
 ) -> float:
-    """Attack two releases from one batch, of which losses ("loss", "pure") or curves are known."""
+    """Attack two releases from one batch, given their losses ("loss", "pure") or curves."""
     order = 1.0 + excess
     tables = [laws_of(logits, 2, spread) for logits in (first, second)]
     sampling = presence(fraction, relation)
@@ -113,7 +113,7 @@ def shared_batch_ratio(
     verdict="holds",
 )
 def shared_batches(effort: Effort) -> Iterator[Evidence]:
-    """Joint laws of two mechanisms on one batch, both samplings."""
+    """Compute joint laws of two mechanisms on one batch, for both samplings."""
     for relation, rows in ((ADD_OR_REMOVE_ONE, 2), (REPLACE_ONE, 3)):
         logits = Range(-1.0, 1.0, size=2 * rows)
         space = {
@@ -159,7 +159,7 @@ def pld_noise_ratio(
     scale: float,
     delta: float,
 ) -> float:
-    """Attack the epsilon of noise on a Poisson batch, both ways."""
+    """Attack the epsilon of noise on a Poisson batch, in both directions."""
     epsilon = pld_epsilon({Sampled(Poisson(rate), [noise(scale, 1.0)]): 1}, delta)
     return pair_quotient(delta, law(scale, 1.0, rate), epsilon=epsilon, tolerance=1e-5)
 
@@ -176,11 +176,11 @@ def pld_gaussian_without_ratio(std: float, m: int, data: Array, delta: float) ->
 @register(
     "bounds-21",
     "`pld_epsilon`, one batch; Zhu, Dong, Wang (2022); Balle, Barthe, Gaboardi (2018)",
-    "the profile of the dominating pair, both ways, rounded up on a grid",
+    "the privacy profile of the dominating pair, in both directions, rounded up on a grid",
     verdict="holds",
 )
 def loss_distributions(effort: Effort) -> Iterator[Evidence]:
-    """Delta at the epsilon returned: any pure release by tables, noise by quadrature."""
+    """Compare delta at the returned epsilon: pure releases by tables, noise by quadrature."""
     for relation in (ADD_OR_REMOVE_ONE, REPLACE_ONE):
         yield from attack_tables(
             effort,
@@ -219,7 +219,7 @@ def cells(noise: str, scale: float, count: int = 80) -> Laws:
         else:
             half = 0.5 * np.exp(-np.abs(z))
             below, above = np.where(z < 0, half, 1 - half), np.where(z < 0, 1 - half, half)
-        # Differences of the smaller tails keep their digits.
+        # Differences of the smaller tails avoid cancellation.
         inner = np.where(z[1:] < 0, below[1:] - below[:-1], above[:-1] - above[1:])
         return np.concatenate([below[:1], inner, above[-1:]])
 
@@ -244,7 +244,7 @@ def pld_composed_ratio(
 def pld_two_tables_ratio(
     fraction: float, first: Array, second: Array, spread: float, delta: float
 ) -> float:
-    """Attack two batches without replacement, whose releases may lean either way."""
+    """Attack two batches without replacement, with releases in either direction."""
     groups: dict[Event, int] = {}
     pairs = []
     for logits in (first, second):
@@ -258,7 +258,7 @@ def pld_two_tables_ratio(
 
 
 def pld_repeated_ratio(rate: float, loss: float, count: int, inside: int, delta: float) -> float:
-    """Attack several batches, each asked several times for randomized response."""
+    """Attack several batches, each with several randomized responses."""
     event = Sampled(Poisson(rate), [Repeated(Pure(loss), inside)])
     k = np.arange(inside + 1)
     choose = special.binom(inside, k)
@@ -271,11 +271,11 @@ def pld_repeated_ratio(rate: float, loss: float, count: int, inside: int, delta:
 @register(
     "bounds-22",
     "`pld_epsilon`, several batches; Koskela et al. (2020); Doroshenko et al. (2022)",
-    "loss distributions of different batches add up, each direction by itself",
+    "loss distributions of different batches compose by convolution, separately in each direction",
     verdict="holds",
 )
 def composed_loss_distributions(effort: Effort) -> Iterator[Evidence]:
-    """Joint laws of all answers, cut into cells."""
+    """Compute joint laws of all answers, cut into cells."""
     losses = Range(1e-3, 10.0, log=True)
     noise = Range(0.2, 30.0, log=True)
     space = {"rate": RATE, "other_rate": RATE, "std": noise, "scale": noise}
@@ -312,7 +312,7 @@ def accountant_ratio(accountant: str, rates: Array | None, losses: Array, delta:
     verdict="holds",
 )
 def accountants(effort: Effort) -> Iterator[Evidence]:
-    """Joint laws of four randomized responses, each with a batch of its own or all records."""
+    """Compute joint laws of four randomized responses, on separate batches or all records."""
     space = {"losses": Range(1e-3, 12.0, log=True, size=4), "delta": DELTA}
     for accountant, cost in (("zcdp", 2), ("rdp", 2), ("pld", 16), ("tightest", 24)):
         ratio = partial(accountant_ratio, accountant, None)
@@ -327,8 +327,8 @@ def accountants(effort: Effort) -> Iterator[Evidence]:
 
 # --- filters and plans ---
 #
-# An adaptive adversary is a tree of coins: after every answer it chooses the next coin, as unfair
-# as it likes and the filter allows. The law of all answers is enumerated on both data sets.
+# An adaptive adversary is a tree of coins: after every answer it chooses the next coin, as biased
+# as the filter allows. The law of all answers is enumerated on both data sets.
 
 # Answers that the adversary sees; the tree has 2^DEPTH leaves and one node less.
 DEPTH = 4
@@ -337,7 +337,7 @@ NODES = 2**DEPTH - 1
 
 @dataclass(frozen=True)
 class Coin(Event):
-    """A release of one bit, by the logits of its probabilities: none is rounded to 0 or 1."""
+    """A release of one bit, given by the logits of its probabilities, so that none is 0 or 1."""
 
     first: float
     second: float
@@ -360,7 +360,7 @@ class Coin(Event):
 
 
 def transcript(guard: Any, coins: Array, weaken: bool = True) -> Array:
-    """Return the laws of all answers that ``guard`` lets an adversary see, shape (2, leaves)."""
+    """Return the laws of all answers that ``guard`` allows an adversary, shape (2, leaves)."""
     leaves: list[Array] = []
 
     def visit(node: int, guard: Any, reached: Array) -> None:
@@ -386,12 +386,12 @@ def transcript(guard: Any, coins: Array, weaken: bool = True) -> Array:
 
 
 COINS = {"coins": Range(-1.0, 1.0, size=2 * NODES), "spread": Range(0.01, 10.0, log=True)}
-# The same response after every history: what is left goes to ever fairer coins.
+# The same response after every history: the remaining budget goes to ever fairer coins.
 RESPONSES = {"coins": [1.0, -1.0] * NODES, "spread": 0.2}
 
 
 def answers(guard: Any, coins: Array, spread: float) -> Array:
-    """Return the laws of the answers to the coins of a point of the search."""
+    """Return the laws of the answers for the coins of a search point."""
     return transcript(guard, spread * coins.reshape(NODES, 2))
 
 
@@ -440,7 +440,7 @@ def delta_filter_ratio(
     verdict="holds",
 )
 def filters(effort: Effort) -> Iterator[Evidence]:
-    """All answers of adaptive adversaries, 4 coins deep."""
+    """Enumerate the answers of adaptive adversaries, 4 coins deep."""
     loss = Range(1e-2, 10.0, log=True)
     options: dict[str, Any] = {"cost": 8, "tolerance": 1e-5}
     pure = {"epsilon": loss, **COINS}
@@ -470,7 +470,7 @@ class _Anything:
 
 
 def plan_ratio(losses: Array, delta: float, shares: Array, flips: Array) -> float:
-    """Attack a plan: losses fixed beforehand, which bit leans where chosen on the way."""
+    """Attack a plan: losses fixed beforehand, the direction of each chosen adaptively."""
     events = [Pure(float(loss)) for loss in losses]
     epsilon = privacy.epsilon(events, delta, ADD_OR_REMOVE_ONE)
     plan = Plan(events, Budget(max(epsilon, 1e-9), delta, ADD_OR_REMOVE_ONE))
@@ -493,7 +493,7 @@ def plan_ratio(losses: Array, delta: float, shares: Array, flips: Array) -> floa
     verdict="holds",
 )
 def plans(effort: Effort) -> Iterator[Evidence]:
-    """All answers of adaptive adversaries with four given losses."""
+    """Enumerate the answers of adaptive adversaries with four given losses."""
     space = {
         "losses": Range(1e-2, 5.0, log=True, size=DEPTH),
         "delta": DELTA,
@@ -510,7 +510,7 @@ def plans(effort: Effort) -> Iterator[Evidence]:
 # --- the sparse vector: bounds of AboveThreshold against exact laws of its halting ---
 #
 # Queries either share nothing, so that one record moves each by anything in [-1, 1]; or they are
-# decreases of a sum of clamped losses, of which one record has one at the start and one at every
+# decreases of a sum of clamped losses, to which one record adds one at the start and one at every
 # step.
 
 SCALES = {
@@ -520,12 +520,12 @@ SCALES = {
 }
 
 
-# Of all queries, in units of their noise: nothing is rarer than a float can say.
+# Levels of the queries, in units of their noise: no probability underflows.
 LEVELS = (-12.0, 12.0)
 
 
 def moved(before: float | None, after: Array) -> Array:
-    """Return how far one record moves the queries: its losses; without ``before``, anything."""
+    """Return the change of the queries by one record: of its losses, or any without ``before``."""
     return 2.0 * after - 1.0 if before is None else before - after
 
 
@@ -550,7 +550,7 @@ def above_threshold_ratio(
 
 
 def space(count: int, shared: bool) -> dict[str, Range]:
-    """Return the ranges of all that the bounds leave free."""
+    """Return the ranges of all free parameters of the bounds."""
     losses = {"after": Range(0.0, 1.0, size=count)}
     if shared:
         losses["before"] = Range(0.0, 1.0)
@@ -574,7 +574,7 @@ def guesses(count: int, shared: bool) -> Iterator[Mapping[str, Any]]:
 
 
 def _above_threshold(effort: Effort, noise: str, shared: bool = False) -> Iterator[Evidence]:
-    """Attack the classical coupling of thresholds, and the best one."""
+    """Attack the bounds by the classical coupling of thresholds, and by the best one."""
     classical = partial(rdp_above_threshold, shared=shared)
     best = partial(classical, coupling="best")
     for count, name, bound in (
@@ -601,7 +601,7 @@ def _above_threshold(effort: Effort, noise: str, shared: bool = False) -> Iterat
     verdict="holds",
 )
 def above_threshold_laplace(effort: Effort) -> Iterator[Evidence]:
-    """Exact laws of the halting place, both ways."""
+    """Compute exact laws of the halting index, in both directions."""
     yield from _above_threshold(effort, "laplace")
 
 
@@ -612,18 +612,18 @@ def above_threshold_laplace(effort: Effort) -> Iterator[Evidence]:
     verdict="holds",
 )
 def above_threshold_gaussian(effort: Effort) -> Iterator[Evidence]:
-    """Exact laws of the halting place, both ways."""
+    """Compute exact laws of the halting index, in both directions."""
     yield from _above_threshold(effort, "gaussian")
 
 
 @register(
     "bounds-29",
     "`rdp_above_threshold(shared=True)`; errata 002-1 to 002-3",
-    "queries that share a value, as those of a line search on clamped losses, cost less",
+    "queries that share a value, like those of a line search on clamped losses, cost less",
     verdict="holds",
 )
 def shared_queries(effort: Effort) -> Iterator[Evidence]:
-    """Exact laws of the halting place, both ways."""
+    """Compute exact laws of the halting index, in both directions."""
     for noise in ("laplace", "gaussian"):
         yield from _above_threshold(effort, noise, shared=True)
 
@@ -643,7 +643,7 @@ def event_ratio(
 ) -> float:
     """Attack the event: its pure loss, or its curve, alone or with a gradient on a batch.
 
-    ``make`` and ``cost`` stand for the event and for that of the batch.
+    ``make`` and ``cost`` construct the event and that of the batch.
     """
     shared, queries = before is not None, query_scale * levels
     event = make(noise, threshold_scale, query_scale, 1.0, len(queries), shared)
@@ -665,12 +665,12 @@ def event_ratio(
 @register(
     "bounds-30",
     "`AboveThreshold`, alone and in `Sampled`; errata 002-4",
-    "its pure loss, its curve between the orders at which it is computed, and the cost of a "
-    "batch with a noisy gradient",
+    "the pure loss, the curve between the orders at which it is computed, and the cost of a batch "
+    "with a noisy gradient",
     verdict="holds",
 )
 def above_threshold_event(effort: Effort) -> Iterator[Evidence]:
-    """Exact laws of five queries, and a gradient cut into cells."""
+    """Compute exact laws of five queries, and of a gradient cut into cells."""
     count, highest = 5, 5.0
     options: dict[str, Any] = {"cost": 45, "tolerance": 1e-6}
     for shared, which in ((True, "shared"), (False, "not shared")):

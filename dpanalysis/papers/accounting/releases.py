@@ -40,7 +40,7 @@ def laplace(center: float, scale: float) -> Density:
 
 
 def _noise_ratio(bound: float, shift: Array, order: float, noise: Any, scale: float) -> float:
-    """Compare with the divergence of independent noise in every coordinate."""
+    """Compare a bound with the divergence of independent noise in every coordinate."""
     still = noise(0.0, scale)
     parts = [
         renyi_divergence(noise(float(s), scale), still, order, full_output=True)
@@ -54,7 +54,7 @@ def _noise_ratio(bound: float, shift: Array, order: float, noise: Any, scale: fl
 def gaussian_ratio(
     excess: float, std: float, shift: Array, event: Callable[[float, float], Any] = Gaussian
 ) -> float:
-    """Renyi cost of a Gaussian release in several dimensions."""
+    """Attack the Renyi cost of a Gaussian release in several dimensions."""
     moved = unit(shift, 2)
     order = 1.0 + excess
     cost = event(std, float(np.linalg.norm(moved))).rdp_cost([order])[0]
@@ -68,7 +68,7 @@ def gaussian_ratio(
     verdict="holds",
 )
 def rdp_gaussian(effort: Effort) -> Iterator[Evidence]:
-    """Quadrature, coordinate by coordinate."""
+    """Integrate coordinate by coordinate."""
     space = {"excess": EXCESS, "std": STD, "shift": Range(-1.0, 1.0, size=2)}
     yield from attack(effort, "d = 2", gaussian_ratio, space, cost=10, exact=1e-7, tolerance=1e-5)
 
@@ -76,7 +76,7 @@ def rdp_gaussian(effort: Effort) -> Iterator[Evidence]:
 def laplace_ratio(
     excess: float, scale: float, shift: Array, event: Callable[[float, float], Any] = Laplace
 ) -> float:
-    """Renyi cost of a Laplace release in several dimensions."""
+    """Attack the Renyi cost of a Laplace release in several dimensions."""
     moved = unit(shift, 1)
     order = 1.0 + excess
     cost = event(scale, float(np.abs(moved).sum())).rdp_cost([order])[0]
@@ -90,7 +90,7 @@ def laplace_ratio(
     verdict="holds",
 )
 def rdp_laplace(effort: Effort) -> Iterator[Evidence]:
-    """Quadrature, coordinate by coordinate."""
+    """Integrate coordinate by coordinate."""
     space = {"excess": EXCESS, "scale": Range(0.02, 1e3, log=True)}
     one = {**space, "shift": Range(1.0, 1.0, size=1)}
     two = {**space, "shift": Range(-1.0, 1.0, size=2)}
@@ -106,14 +106,14 @@ def pair_loss(table: Array) -> float:
 def pure_ratio(
     excess: float, logits: Array, spread: float, bound: Callable[..., float] = privacy.rdp_pure
 ) -> float:
-    """Renyi cost of any two laws of three outcomes, from their pure loss."""
+    """Attack the Renyi cost of any two laws of three outcomes, from their pure loss."""
     table = laws_of(logits, 3, spread)
     order = 1.0 + excess
     return pair_quotient(bound(order, pair_loss(table)), table, order=order, tolerance=1e-6)
 
 
 PAIR = {"logits": Range(-1.0, 1.0, size=6), "spread": Range(1e-3, 25.0, log=True)}
-# Randomized response with a third outcome that is rare and says nothing.
+# Randomized response with a rare third outcome that reveals nothing.
 RESPONSE = [1.0, -1.0, -1.0, -1.0, 1.0, -1.0]
 
 
@@ -124,7 +124,7 @@ RESPONSE = [1.0, -1.0, -1.0, -1.0, 1.0, -1.0]
     verdict="holds",
 )
 def rdp_pure(effort: Effort) -> Iterator[Evidence]:
-    """Any two laws of three outcomes."""
+    """Search over any two laws of three outcomes."""
     space = {"excess": EXCESS, **PAIR}
     guess = {"excess": 1.0, "logits": RESPONSE, "spread": 20.0}
     yield from attack(
@@ -135,7 +135,7 @@ def rdp_pure(effort: Effort) -> Iterator[Evidence]:
 def zcdp_ratio(
     excess: float, logits: Array, spread: float, bound: Callable[..., float] = privacy.zcdp_pure
 ) -> float:
-    """Bound of rho of any two laws of three outcomes, from their pure loss."""
+    """Attack the bound on rho of any two laws of three outcomes, from their pure loss."""
     table = laws_of(logits, 3, spread)
     order = 1.0 + excess
     return pair_quotient(order * bound(pair_loss(table)), table, order=order, tolerance=1e-6)
@@ -148,7 +148,7 @@ def zcdp_ratio(
     verdict="holds",
 )
 def zcdp_pure(effort: Effort) -> Iterator[Evidence]:
-    """Any two laws of three outcomes; attained as the order tends to 1."""
+    """Search over two laws of three outcomes; attained as the order tends to 1."""
     space = {"excess": EXCESS, **PAIR}
     guess = {"excess": 1e-4, "logits": RESPONSE, "spread": 0.5}
     yield from attack(
@@ -163,7 +163,7 @@ def rdp_to_epsilon_ratio(
     spread: float,
     bound: Callable[..., tuple[float, float]] = privacy.rdp_to_epsilon,
 ) -> float:
-    """Delta over the exact one at the epsilon that the Renyi divergences at one order imply."""
+    """Return delta / exact delta at the epsilon that the divergences at one order imply."""
     table = laws_of(logits, 3, spread)
     order = 1.0 + excess
     divergence = float(renyi_curve(table, table[::-1], [order]).max())
@@ -178,9 +178,9 @@ def rdp_to_epsilon_ratio(
     verdict="holds",
 )
 def rdp_to_epsilon(effort: Effort) -> Iterator[Evidence]:
-    """Any two laws of three outcomes: delta at the epsilon returned."""
+    """Search over two laws of three outcomes: delta at the returned epsilon."""
     space = {"excess": EXCESS, "delta": DELTA, **PAIR}
-    # Nearly all of P on an outcome that Q gives e^-z: attained at delta = 1/alpha.
+    # P is nearly all on an outcome of probability e^-z under Q: tight at delta = 1/alpha.
     guess = {"excess": 9.0, "delta": 0.1, "logits": [1, -1, -1, 0.4, 1, -1], "spread": 15.0}
     options: dict[str, Any] = {"guesses": [guess], "tight": 0.01, "tolerance": 1e-5}
     yield from attack(effort, "delta of three outcomes", rdp_to_epsilon_ratio, space, **options)
@@ -209,7 +209,7 @@ def zcdp_to_epsilon_ratio(
     spread: float,
     bound: Callable[[float, float], float] = privacy.zcdp_to_epsilon,
 ) -> float:
-    """Delta over the exact one at the epsilon that the smallest rho of two laws implies."""
+    """Return delta / exact delta at the epsilon that the smallest rho of two laws implies."""
     table = laws_of(logits, 3, spread)
     epsilon = bound(smallest_rho(table), delta) * (1.0 + 1e-9)  # as exact as rho is
     return pair_quotient(delta, table, epsilon=epsilon, tolerance=1e-5)
@@ -222,7 +222,7 @@ def gaussian_quotient(delta: float, std: float, epsilon: float) -> float:
 
 
 def gaussian_zcdp_ratio(std: float, delta: float) -> float:
-    """Delta over that of Gaussian noise at the epsilon of its rho."""
+    """Return delta over that of Gaussian noise at the epsilon of its rho."""
     return gaussian_quotient(delta, std, privacy.zcdp_to_epsilon(zcdp.zcdp_gaussian(std), delta))
 
 
@@ -233,7 +233,7 @@ def gaussian_zcdp_ratio(std: float, delta: float) -> float:
     verdict="holds",
 )
 def zcdp_to_epsilon(effort: Effort) -> Iterator[Evidence]:
-    """Two laws of three outcomes, and Gaussian noise by quadrature."""
+    """Search over two laws of three outcomes, and Gaussian noise by quadrature."""
     space = {"delta": DELTA, **PAIR}
     yield from attack(
         effort, "delta of three outcomes", zcdp_to_epsilon_ratio, space, cost=4, tolerance=1e-5
@@ -247,7 +247,7 @@ def zcdp_to_epsilon(effort: Effort) -> Iterator[Evidence]:
 def epsilon_to_zcdp_ratio(
     epsilon: float, delta: float, bound: Callable[[float, float], float] = privacy.epsilon_to_zcdp
 ) -> float:
-    """Delta over that of the Gaussian noise which the rho of a budget allows."""
+    """Return delta over that of the Gaussian noise that the rho of a budget allows."""
     std = math.sqrt(0.5 / bound(epsilon, delta))
     return gaussian_quotient(delta, std, epsilon)
 
@@ -255,11 +255,11 @@ def epsilon_to_zcdp_ratio(
 @register(
     "bounds-7",
     "`epsilon_to_zcdp`",
-    "the rho of an (epsilon, delta) budget keeps it",
+    "the rho of an (epsilon, delta) budget implies that budget",
     verdict="holds",
 )
 def epsilon_to_zcdp(effort: Effort) -> Iterator[Evidence]:
-    """Gaussian noise of that rho, by quadrature."""
+    """Integrate Gaussian noise of that rho."""
     space = {"epsilon": LOSS, "delta": DELTA}
     yield from attack(
         effort, "delta of Gaussian noise", epsilon_to_zcdp_ratio, space, cost=16, tolerance=1e-6
@@ -267,7 +267,7 @@ def epsilon_to_zcdp(effort: Effort) -> Iterator[Evidence]:
 
 
 def gaussian_delta_ratio(std: float, epsilon: float) -> float:
-    """Delta of Gaussian noise at epsilon, in units of its largest loss that matters."""
+    """Attack the delta of Gaussian noise at epsilon."""
     claimed = float(privacy.gaussian_delta(std, epsilon))
     if claimed < 1e-12:  # rounding, not privacy
         return 1.0
@@ -280,10 +280,10 @@ def two_gaussians_ratio(
     epsilon: float,
     bound: Callable[..., float] = privacy.gaussian_delta,
 ) -> float:
-    """Delta of two Gaussian releases, integrated over the first answer."""
+    """Attack the delta of two Gaussian releases, integrated over the first answer."""
     claimed = bound(1.0 / math.hypot(1.0 / first, 1.0 / second), epsilon)
     x = np.linspace(-12.0, 12.0, 4001)
-    left = epsilon - (x + 0.5 / first) / first  # what is left after the first answer, under P
+    left = epsilon - (x + 0.5 / first) / first  # the remaining loss after the first answer, under P
     # The second answer y ~ N(0, s^2) under Q, N(1, s^2) under P; its loss is (y - 1/2)/s^2.
     reached = second**2 * left + 0.5
     surplus = stats.norm.sf(reached, 1.0, second) - np.exp(left) * stats.norm.sf(
@@ -298,11 +298,11 @@ def two_gaussians_ratio(
 @register(
     "bounds-8",
     "`gaussian_delta`; Balle, Wang (2018), Theorem 8",
-    "the exact delta of Gaussian noise; several releases are one, with mu^2 the sum",
+    "the exact delta of Gaussian noise; several releases equal one whose mu^2 is the sum",
     verdict="holds",
 )
 def gaussian_delta(effort: Effort) -> Iterator[Evidence]:
-    """Quadrature of the definition, and of two releases in turn."""
+    """Integrate the definition, and two releases in turn."""
     space = {"std": STD, "epsilon": Range(0.0, 50.0)}
     yield from attack(
         effort, "one release", gaussian_delta_ratio, space, cost=8, exact=1e-6, tolerance=1e-6
@@ -315,7 +315,7 @@ def gaussian_delta(effort: Effort) -> Iterator[Evidence]:
 def gaussian_epsilon_ratio(
     std: float, delta: float, bound: Callable[..., float] = privacy.gaussian_epsilon
 ) -> float:
-    """Delta over that of Gaussian noise at the epsilon claimed."""
+    """Return delta over that of Gaussian noise at the claimed epsilon."""
     epsilon = bound(std, delta)
     found = gaussian_quotient(delta, std, epsilon)
     return found if epsilon > 0.0 else min(found, 1.0)  # at 0 there is no smaller epsilon
@@ -328,7 +328,7 @@ def gaussian_epsilon_ratio(
     verdict="holds",
 )
 def gaussian_epsilon(effort: Effort) -> Iterator[Evidence]:
-    """Delta by quadrature at the epsilon returned."""
+    """Integrate delta at the returned epsilon."""
     space = {"std": STD, "delta": DELTA}
     yield from attack(
         effort, "delta", gaussian_epsilon_ratio, space, cost=12, exact=1e-6, tolerance=1e-6
@@ -342,7 +342,7 @@ CLASSES = 3
 
 
 def row(x: Array) -> Array:
-    """Return a row within the blocks: the second is shortened where it is too long."""
+    """Return a row within the blocks: the second block is shortened if it is too long."""
     return np.append(x[:2], x[2:] / max(1.0, float(abs(x[2:]).sum())))
 
 
@@ -372,7 +372,7 @@ def log_density(
 def blocks_ratio(
     w: Array, first: Array, second: Array, scale: float, convexity: float, relation: str
 ) -> float:
-    """Attack the pure cost: a second record added, or put in the place of the first."""
+    """Attack the pure cost: a second record is added, or replaces the first."""
     w = w.reshape(-1, 4)
     K, X = len(w), np.array([row(first), row(second)])
     bound = RowBound(BLOCKS, 1.0)
@@ -399,12 +399,12 @@ def blocks_ratio(
     "bounds-31",
     "`PerturbedMinimum`, `norm_shape`; Chaudhuri, Monteleoni, Sarwate (2011); Hardt, Talwar (2010)",
     "objective perturbation with noise in blocks costs the sum of the blocks' shifts over their "
-    "scales and k ln(1 + trace/(kc)), and for logistic regression the most of p a + "
-    "ln(1 + 4 p (1 - p) trace/c) over p, less a, instead of the latter; a is one record's shift",
+    "scales plus k ln(1 + trace/(kc)); for logistic regression the latter is replaced by max_p (p "
+    "a + ln(1 + 4 p (1 - p) trace/c)) - a, where a is the shift of one record",
     verdict="holds",
 )
 def blocks_cost(effort: Effort) -> Iterator[Evidence]:
-    """Log ratios of the densities of two minimizers, at the points where they are largest."""
+    """Search for the largest log ratio of the densities of two minimizers."""
     corner = np.array([1.0, 1.0, 1.0, 0.0])
     for K, what in ((1, "logistic"), (CLASSES, "softmax")):
         for relation in (ADD_OR_REMOVE_ONE, REPLACE_ONE):

@@ -1,8 +1,8 @@
 """Amplification by sampling: pure losses, and Renyi costs of releases from a batch.
 
-The adversary writes the mechanism on every batch of a few records into a table or, on data of any
-size, lets it look at one record only. Noise on a sum is integrated over the mixture of all batches,
-and several releases from one batch are multiplied and then mixed.
+The adversary tabulates the mechanism on every batch of a few records or, on data of any size, lets
+it depend on one record only. Noise on a sum is integrated over the mixture of all batches, and
+several releases from one batch are multiplied and then mixed.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ YES, NO = [1.0, -1.0, -1.0], [-1.0, 1.0, -1.0]
 
 
 def batches(n: int) -> Range:
-    """Return the numbers m of n records that a batch may have."""
+    """Return the range of batch sizes m of n records."""
     return Range(1, n, integer=True)
 
 
@@ -58,10 +58,10 @@ def laplace_mean_ratio(
     dimension: int,
     bound: Callable[..., float] = privacy.laplace_epsilon,
 ) -> float:
-    """Pure loss of a Laplace release of an m-of-n mean; records within L1 distance 1.
+    """Attack the pure loss of a Laplace release of an m-of-n mean; records within L1 distance 1.
 
     Between the kinks the likelihood ratio is monotone in each coordinate (a quotient of
-    mixtures of e^x and e^-x), and beyond them constant: the kinks are enough.
+    mixtures of e^x and e^-x), and beyond them constant: the kinks suffice.
     """
     values = np.reshape(data, (-1, dimension))
     values = 0.5 * values / np.maximum(np.abs(values).sum(axis=1, keepdims=True), 1.0)
@@ -84,7 +84,7 @@ def laplace_mean_ratio(
     verdict="holds",
 )
 def laplace_epsilon(effort: Effort) -> Iterator[Evidence]:
-    """Any records within L1 distance 1, all batches."""
+    """Search over records within L1 distance 1, with all batches."""
     for n, d in ((2, 1), (3, 1), (4, 1), (2, 2)):
         space = {"epsilon": LOSS, "m": batches(n), "data": Range(-1.0, 1.0, size=(n + 1) * d)}
         rest = [0.0] * (d - 1)
@@ -108,7 +108,7 @@ TableRatio = Callable[..., float]
 
 
 def pure_loss(first: Array, second: Array) -> float:
-    """Return the pure loss of two laws; below 1e-9 too much of it is rounding."""
+    """Return the pure loss of two laws; below 1e-9 it is mostly rounding error."""
     loss = float(np.abs(np.log(first / second)).max())
     return loss if loss > 1e-9 else 0.0
 
@@ -116,7 +116,7 @@ def pure_loss(first: Array, second: Array) -> float:
 def pure_ratio(
     sampling: Subsampling, table: Array, fraction: float, n: int, m: int, *, bound: Any
 ) -> float:
-    """Amplified pure loss."""
+    """Attack an amplified pure loss."""
     first, second = sampling.laws(table)
     return quotient(bound(sampling.loss(table), fraction, n, m), pure_loss(first, second))
 
@@ -131,7 +131,7 @@ def renyi_ratio(
     *,
     bound: Any,
 ) -> float:
-    """Amplified Renyi cost, from the curve and the loss of the mechanism on a batch."""
+    """Attack an amplified Renyi cost, given the curve and the loss on a batch."""
     order = 1.0 + excess
     value = bound(order, sampling.curve(table), sampling.loss(table), fraction, n, m)
     return pair_quotient(float(value), sampling.laws(table), order=order, tolerance=1e-5)
@@ -148,9 +148,9 @@ def attack_tables(
     few: int = 2,
     **options: Any,
 ) -> Iterator[Evidence]:
-    """Search the mechanisms that look at one record of many, and all those on ``few`` tiny data."""
-    # The ``usual`` box is away from the extremes where any bound is tight: everything is drawn, or
-    # the loss is so large that sampling is no help.
+    """Search mechanisms that depend on one record of many, and all on ``few`` tiny data sets."""
+    # The ``usual`` box avoids the extremes where any bound is tight: everything is drawn, or the
+    # loss is so large that sampling does not help.
     replacing = relation == REPLACE_ONE
     spaces = {"fraction": Range(1e-4, 1.0, log=True), "spread": SPREAD, **space}
 
@@ -202,7 +202,7 @@ def attack_tables(
     verdict="holds",
 )
 def amplify_without_replacement(effort: Effort) -> Iterator[Evidence]:
-    """All batches, any mechanism."""
+    """Enumerate the batches; search over any mechanism."""
 
     def bound(loss: float, fraction: float, n: int, m: int) -> float:
         return float(privacy.amplify_without_replacement(loss, n, m))
@@ -218,7 +218,7 @@ def amplify_without_replacement(effort: Effort) -> Iterator[Evidence]:
     verdict="holds",
 )
 def amplify_by_poisson(effort: Effort) -> Iterator[Evidence]:
-    """All batches, any mechanism."""
+    """Enumerate the batches; search over any mechanism."""
 
     def bound(loss: float, fraction: float, n: int, m: int) -> float:
         return float(amplify_poisson(loss, fraction))
@@ -230,7 +230,7 @@ def amplify_by_poisson(effort: Effort) -> Iterator[Evidence]:
 def deamplify_ratio(
     epsilon: float, fraction: float, share: float, bound: Callable[..., float] = deamplify
 ) -> float:
-    """Compare the loss aimed at with that of a mechanism of the loss allowed on a batch."""
+    """Compare the target loss with that of a mechanism with the loss allowed on a batch."""
     allowed = bound(epsilon, fraction)
     yes = share * special.expit(allowed)  # an outcome e^allowed times rarer without the record
     with_record = np.array([yes, 1.0 - yes])
@@ -251,11 +251,11 @@ def deamplify_ratio(
 @register(
     "bounds-13",
     "`deamplify`, `deamplify_without_replacement`; Kuru et al. (2022), (3.5) inverted",
-    "ln(1 + (e^epsilon - 1)/q) on the batch is epsilon after sampling, and no less",
+    "ln(1 + (e^epsilon - 1)/q) on the batch is epsilon after sampling, and not less",
     verdict="holds",
 )
 def deamplified(effort: Effort) -> Iterator[Evidence]:
-    """Mechanisms of that loss on the batch, both samplings."""
+    """Search mechanisms of that loss on the batch, for both samplings."""
     space = {
         "epsilon": LOSS,
         "fraction": Range(1e-4, 1.0, log=True),
@@ -274,7 +274,7 @@ def poisson_gaussian_ratio(
     others: Array,
     bound: Callable[..., float] = privacy.rdp_poisson_gaussian,
 ) -> float:
-    """Renyi cost of a noisy sum over a Poisson batch: one record is 1, the others anything."""
+    """Attack the Renyi cost of a noisy Poisson sum: one record is 1, the others arbitrary."""
     centers, weights = np.zeros(1), np.ones(1)
     for other in others:
         centers = np.concatenate([centers, centers + other])
@@ -292,11 +292,12 @@ def poisson_gaussian_ratio(
 @register(
     "bounds-14",
     "`rdp_poisson_gaussian`; Mironov, Talwar, Zhang (2019), Theorems 4 and 5",
-    "the pair N(0, s^2), (1-q) N(0, s^2) + q N(1, s^2), one way, bounds both for any data",
+    "the pair N(0, s^2), (1-q) N(0, s^2) + q N(1, s^2), in one direction, bounds both directions "
+    "for any data",
     verdict="holds",
 )
 def rdp_poisson_gaussian(effort: Effort) -> Iterator[Evidence]:
-    """Quadrature of the mixtures over all batches, both ways."""
+    """Integrate the mixtures over all batches, in both directions."""
     space = {"excess": EXCESS, "rate": RATE, "std": STD}
     alone = {**space, "others": Range(0.0, 0.0, size=1)}
     options = {"cost": 36, "tolerance": 1e-6}
@@ -309,7 +310,7 @@ def rdp_poisson_gaussian(effort: Effort) -> Iterator[Evidence]:
 @register(
     "bounds-15",
     "`rdp_poisson`; Chen and Lee (2020), Lemma 4, after Zhu, Wang (2019), Theorem 6",
-    "from the curve on the batch alone, with a factor 3; the chord between integer orders",
+    "a bound from the curve on the batch alone, with a factor 3; the chord between integer orders",
     verdict="holds",
 )
 def rdp_poisson(effort: Effort) -> Iterator[Evidence]:
@@ -327,7 +328,7 @@ def rdp_poisson(effort: Effort) -> Iterator[Evidence]:
 def laplace_law(loss: float) -> Laws:
     """Return the pair Lap(0), Lap(loss) as finite laws with the same Renyi divergences."""
     # The tails are two outcomes; between the centers the weights are those of Gauss's rule, on
-    # panels that get finer towards both centers.
+    # panels that are finer near both centers.
     nodes, weights = np.polynomial.legendre.leggauss(12)
     ends = 0.5 * loss * np.concatenate([[0.0], np.geomspace(1e-7, 1.0, 48)])
     ends = np.concatenate([ends, loss - ends[-2::-1]])
@@ -348,7 +349,7 @@ def gaussian_law(std: float, order: float) -> Laws:
 
 
 def batch_ratio(order: float, rate: float, parts: list[tuple[Event, Laws]]) -> float:
-    """Renyi cost of one Poisson batch with several releases whose pairs are known."""
+    """Attack the Renyi cost of one Poisson batch with several releases, given their pairs."""
     events, laws = zip(*parts)
     bound = float(Sampled(Poisson(rate), list(events)).rdp_cost(np.array([order]))[0])
     return pair_quotient(bound, mixed(rate, product(*laws)), order=order, tolerance=1e-6)
@@ -380,9 +381,9 @@ def gaussian_and_response(excess: float, rate: float, std: float, response: floa
     verdict="holds",
 )
 def rdp_poisson_of_pairs(effort: Effort) -> Iterator[Evidence]:
-    """Products of pairs, mixed; both ways."""
+    """Mix products of pairs, in both directions."""
     responses = {"rate": RATE, "response": LOSS}
-    # The orders that a grid of Gaussian densities without underflow can hold.
+    # The orders at which the Gaussian densities on the grid do not underflow.
     noise = {**responses, "std": Range(0.8, 100.0, log=True)}
     for what, ratio, space, most in (
         ("Laplace and response", laplace_and_response, {**responses, "loss": LOSS}, 499),
@@ -399,11 +400,11 @@ def rdp_poisson_of_pairs(effort: Effort) -> Iterator[Evidence]:
 @register(
     "bounds-17",
     "`rdp_pure_poisson`",
-    "the mixed pair of randomized response bounds any epsilon-private release, both ways",
+    "the mixed pair of randomized response bounds any epsilon-private release, in both directions",
     verdict="holds",
 )
 def rdp_of_pure_poisson(effort: Effort) -> Iterator[Evidence]:
-    """All batches, any mechanism."""
+    """Enumerate the batches; search over any mechanism."""
 
     def bound(order: float, curve: Any, loss: float, fraction: float, n: int, m: int) -> float:
         return float(rdp_pure_poisson(order, fraction, loss))
@@ -416,7 +417,7 @@ def rdp_of_pure_poisson(effort: Effort) -> Iterator[Evidence]:
 
 
 def without_replacement_gaussian_ratio(excess: float, std: float, m: int, data: Array) -> float:
-    """Renyi cost of a noisy sum over m of n records in [-1/2, 1/2]."""
+    """Attack the Renyi cost of a noisy sum over m of n records in [-1/2, 1/2]."""
     order, n = 1.0 + excess, len(data) - 1
     first, second = (m * means[:, 0] for means in mean_laws(data[:, None], n, m))
     laws = gaussian_mixture(first, std), gaussian_mixture(second, std)
@@ -428,11 +429,11 @@ def without_replacement_gaussian_ratio(excess: float, std: float, m: int, data: 
     "bounds-18",
     "`rdp_without_replacement`; Gao and Wright (2023), Theorem B.4; Wang, Balle, "
     "Kasiviswanathan (2019), Theorem 9",
-    "from the curve and the pure loss on a batch of m of n records, replace-one",
+    "a bound from the curve and the pure loss on a batch of m of n records, replace-one",
     verdict="holds",
 )
 def rdp_without(effort: Effort) -> Iterator[Evidence]:
-    """All batches: any mechanism with its own curve, and Gaussian noise by quadrature."""
+    """Enumerate the batches: any mechanism with its own curve, and Gaussian noise."""
 
     def bound(order: float, curve: Any, loss: float, fraction: float, n: int, m: int) -> float:
         return float(privacy.rdp_without_replacement(order, n, m, curve, loss))
@@ -451,11 +452,11 @@ def rdp_without(effort: Effort) -> Iterator[Evidence]:
 @register(
     "bounds-19",
     "`rdp_pure_without_replacement`; Balle, Barthe, Gaboardi (2018); Zhu, Dong, Wang (2022)",
-    "response at the amplified loss, made with probability (1 + e^x)/(1 + e^epsilon)",
+    "randomized response at the amplified loss x, made with probability (1 + e^x)/(1 + e^epsilon)",
     verdict="holds",
 )
 def rdp_of_pure_without(effort: Effort) -> Iterator[Evidence]:
-    """All batches, any mechanism."""
+    """Enumerate the batches; search over any mechanism."""
 
     def bound(order: float, curve: Any, loss: float, fraction: float, n: int, m: int) -> float:
         return float(rdp_pure_without_replacement(order, n, m, loss))
@@ -477,7 +478,7 @@ def draws(data: Array, m: int) -> Laws:
 def drawn_loss_ratio(
     epsilon: float, m: int, data: Array, bound: Callable[..., float] = pure_with_replacement
 ) -> float:
-    """Attack the pure loss of a Laplace release of a sum; the kinks are enough."""
+    """Attack the pure loss of a Laplace release of a sum; the kinks suffice."""
     sums = draws(data, m)
     grid = np.unique(np.concatenate(sums))[:, None]
     logs = [special.logsumexp(-np.abs(grid - c) * epsilon, axis=1) for c in sums]
@@ -514,10 +515,10 @@ def drawn_delta_ratio(std: float, m: int, data: Array, delta: float) -> float:
     verdict="holds",
 )
 def with_replacement(effort: Effort) -> Iterator[Evidence]:
-    """All draws of records in [-1/2, 1/2]: Laplace noise by its kinks, Gaussian by quadrature."""
+    """Enumerate draws of records in [-1/2, 1/2]: Laplace noise at its kinks, Gaussian noise."""
     n = 3
     std = Range(0.5, 30.0, log=True)
-    # All other records are opposite to the one replaced.
+    # All other records are opposite to the replaced one.
     opposite = {"m": n, "data": [0.5, *[-0.5] * n]}
     few = {"m": batches(n), "data": Range(-0.5, 0.5, size=n + 1)}
     guess: dict[str, Any] = {"epsilon": 1.0, **opposite}
@@ -540,7 +541,7 @@ def with_replacement(effort: Effort) -> Iterator[Evidence]:
 def two_bins_ratio(
     std: float, loss: float, record: float, other: float, bound: Callable[..., Any] = Bins
 ) -> float:
-    """Attack both divergences of two batches, into which each of two records falls by itself."""
+    """Attack both divergences of two batches, into which two records fall independently."""
     # Midpoints on the plane of the noisy sums, which a finer grid moves by 1e-4 at most.
     sums = (0.0, record, other, record + other)
     low, high = min(sums) - 7.0 * std, max(sums) + 7.0 * std
@@ -562,12 +563,12 @@ def two_bins_ratio(
 @register(
     "bounds-32",
     "`Epoch` of `BallsInBins`; Choquette-Choo et al. (2024), Lemma 3.2",
-    "an epoch of which every record is in one batch of its own choice loses no more than the pair "
-    "of one record alone, spread onto a grid, in both directions",
+    "an epoch in which every record falls into one independently chosen batch loses no more than "
+    "the pair of one record alone, spread onto a grid, in both directions",
     verdict="holds",
 )
 def balls_in_bins(effort: Effort) -> Iterator[Evidence]:
-    """Two batches, a record that is removed or added, and another one of any value."""
+    """Search two batches, a record that is removed or added, and another of any value."""
     space = {
         "std": Range(0.3, 10.0, log=True),
         "loss": Range(-1.0, 3.0),

@@ -1,6 +1,6 @@
 """Chen and Lee (2020): private backtracking line search.
 
-What decides each statement is in ``ITEMS``.
+``ITEMS`` lists its statements and what decides each.
 """
 
 from ..registry import Paper, register
@@ -30,18 +30,18 @@ Theorem 1 | 002-1 |
 Theorem 2 | 002-2 |
 Theorem 3 | 002-3 |
 Theorem 4 | repaired: 002-4 002-5 002-6 | "Algorithm 2 satisfies RDP", without a cost: true; the costs are those of section 4.3
-Algorithm 1 | 002-9 | private as Theorems 1 to 3 say of it
+Algorithm 1 | 002-9 | its privacy is that of Theorems 1 to 3
 Algorithm 2 | 002-4 002-5 002-6 002-8 | `methods.LineSearchSGD`
 Algorithm 3 | 002-6 | `methods.LineSearchSGD(adapt="angle")`
 (2) | 002-9 | tested by `methods.LineSearchSGD`
 (4) | 002-2 002-13 |
 (5) | 002-3 |
-(6) | used | the clip of a gradient: `clipping`
+(6) | used | clipping of a gradient: `clipping`
 (7), (8) | used | angles: `methods.LineSearchSGD(adapt="angle")`
-(9) | used | `methods.LineSearchSGD`, the clips of DP-BLSGD-AC
+(9) | used | `methods.LineSearchSGD`, the clipping norms of DP-BLSGD-AC
 Section 4.2: intelligent backtracking | used | `methods.LineSearchSGD(memory=10, headroom=1.2)`
 Section 4.3: the budget of several orders | 002-7 002-8 |
-Section 5.7: each iteration is (alpha, alpha rho)-RDP, a tenth of it for the search | holds: 002-3 | composed before it is amplified; by what is proved at max_it = 20, apart from |B| (002-6)
+Section 5.7: each iteration is (alpha, alpha rho)-RDP, a tenth of it for the search | holds: 002-3 | composed before amplification; by the bound proved at max_it = 20, apart from |B| (002-6)
 Section 5.3: DP-AGD, a baseline | 002-11 | the public code of a co-author, not the paper
 Table 1 | drawn | `python -m figures search_accuracy`: the larger class of Adult is .7607 and of Bank .8830, as printed; IPUMS-BR and IPUMS-US are not public as used
 Figure 1 | drawn | `python -m figures search_hyperparameters`; a picture without numbers
@@ -50,13 +50,13 @@ Figure 3 | drawn | `python -m figures search_accuracy`: Adult and Bank; IPUMS is
 Figure 4 | drawn | `python -m figures search_accuracy`: Adult and Bank; IPUMS is not public as used
 Figure 5 | drawn | `python -m figures search_mlp`: the MLP on MNIST; its CNN: `python -m figures search_cnn`
 Headline: the step chosen satisfies the Armijo condition with high probability | 002-15 |
-Headline: the search pays once, not for every query | holds: 002-1 002-3 | Laplace noise; Gaussian noise at a fixed max_it
+Headline: the search is charged once, not for every query | holds: 002-1 002-3 | Laplace noise; Gaussian noise at a fixed max_it
 Headline: (4) is a tighter bound | 002-13 |
 Headline: amplification applies to gradient and search | holds: 002-4 002-10 | once, to both together
-Headline: no budget is needed for clips that shrink | used | the decision is made from released numbers: `methods.LineSearchSGD`
+Headline: no budget is needed to shrink the clipping norms | used | the decision uses released numbers only: `methods.LineSearchSGD`
 Headline: subsampling greatly reduces the evaluations | 002-14 |
-Headline: angles tell when to raise the budget | drawn | `python -m figures search_hyperparameters`; adapt="never" stops at a cap of iterations with budget left, so it is compared at a smaller cost
+Headline: angles show when to raise the budget | drawn | `python -m figures search_hyperparameters`; adapt="never" stops at a cap on the iterations with budget left, so it is compared at a smaller cost
 Headline: line search is useful at small epsilon | drawn | `python -m figures search_accuracy`
-Headline: in most cases beats DP-AGD, output (on 3 of 4 data sets, not on Bank) and objective perturbation and DP-SGD | drawn | `python -m figures search_accuracy`, by the correct accounting: on Adult's SVM it is 4.2 and 1.6 points behind the best
+Headline: it beats DP-AGD, output perturbation (on 3 of 4 data sets, not on Bank), objective perturbation and DP-SGD in most cases | drawn | `python -m figures search_accuracy`, by the correct accounting: for the SVM on Adult it is 4.2 and 1.6 points behind the best
 Headline: networks train in fewer iterations | drawn | `python -m figures search_mlp`
 """

@@ -1,4 +1,4 @@
-"""Chen and Lee (2020), Algorithm 2: what a batch costs, and which budget the run keeps."""
+"""Chen and Lee (2020), Algorithm 2: the cost of a batch, and the budget of the run."""
 
 from __future__ import annotations
 
@@ -50,11 +50,11 @@ Curve: TypeAlias = Callable[[float], float]
 
 DELTA = 1e-8  # 5.4
 
-# --- what is charged, as printed ---
+# --- the charges as printed ---
 
 
 def lemma_4(order: int, rate: float, curve: Curve) -> float:
-    """Return the amplified cost of Lemma 4 as it is printed.
+    """Return the amplified cost of Lemma 4 as printed.
 
     The binomial probabilities sum to 1; without them only positive terms are left.
     """
@@ -76,7 +76,7 @@ def search_curve(eps: float, order: float) -> float:
     return 2.0 * float(rdp_laplace(order, 0.5 * eps))
 
 
-# --- what a batch costs ---
+# --- the cost of a batch ---
 
 
 def sampled_cost(laws: Laws, rate: float, std: float, order: float) -> float:
@@ -100,12 +100,12 @@ def sampled_cost(laws: Laws, rate: float, std: float, order: float) -> float:
 
 
 def one_search(steps: int, eps: float) -> Laws:
-    """Return where a search on a record with f(w) = 0, f(w - eta g) = Delta_f halts."""
+    """Return the laws of the halting index: a record with f(w) = 0, f(w - eta g) = Delta_f."""
     return searches(np.full(steps, -0.5), -np.ones(steps), "laplace", 2.0 / eps, 4.0 / eps)
 
 
 def amplified(order: float, rate: float, events: list[Event]) -> float:
-    """Return what a ledger charges for one batch."""
+    """Return the charge of a ledger for one batch."""
     return float(Sampled(Poisson(rate), events).rdp_cost(np.array([order]))[0])
 
 
@@ -114,7 +114,7 @@ def amplified(order: float, rate: float, events: list[Event]) -> float:
 
 def log_norm_law(n: int, rate: float, d: int, grid: Array) -> Array:
     """Return the law of ln ||z/|B| || on an even grid: z normal in R^d, |B| ~ Bin(n, rate)."""
-    # That is all there is in the noisy mean of gradients that are all 0.
+    # If all gradients are 0, this is all that the noisy mean depends on.
     sizes = np.arange(1, n + 1)
     weights = stats.binom.pmf(sizes, n, rate)
     sizes, weights = sizes[weights > 1e-30], weights[weights > 1e-30]
@@ -148,7 +148,7 @@ def adult_sizes(order: float) -> float:
 
 
 def division_as_printed(effort: Effort) -> Iterator[Evidence]:
-    """Let the paper have the charge of Lemma 4, and leave out batches that are empty."""
+    """Grant the paper the charge of Lemma 4, and leave out empty batches."""
     yield premise("P(an empty batch)", 0.9**48_842, "<=", 1e-300)
     yield printed("exact / charged, Adult, q = .1, eps = .05, order 2", adult_sizes(2), "<=", 1)
 
@@ -157,26 +157,26 @@ def division_as_printed(effort: Effort) -> Iterator[Evidence]:
     "002-6",
     "Algorithms 2 and 3, line 6 and line 4",
     "the noisy sum is divided by \\|B\\|, at the cost of the sum, alpha rho",
-    "division by the public q n: the noise gives \\|B\\| away. At the orders that a budget of 5.4 "
-    "leaves the printed charge is enough, because of the factor 3",
+    "division by the public q n, as the scale of the noise reveals \\|B\\|. At the orders that a "
+    "budget of 5.4 leaves, the printed charge suffices, because of the factor 3",
     verdict="corrected",
     says="line 6: '1/|B| (g_t + gamma)'; line 7 charges amp(alpha rho_grad)",
-    hypotheses="Poisson samples of Adult's n, the budget of 5.4 at epsilon = .05; gradients of 0; "
-    "order 2, at which no term of Lemma 4 has the factor 3",
-    changes="a |B| that stands for q n, or is public; orders that pay the factor 3",
+    hypotheses="Poisson samples of Adult's n records, the budget of 5.4 at epsilon = .05; zero "
+    "gradients; order 2, at which no term of Lemma 4 has the factor 3",
+    changes="|B| read as q n, or public; orders at which the factor 3 covers the difference",
     adversary=division_as_printed,
 )
 def division(effort: Effort) -> Iterator[Evidence]:
-    """Neighbours whose gradients are all 0: only the size of the noise tells them apart."""
+    """Compare neighbours whose gradients are all 0: only the scale of the noise differs."""
     yield printed(
-        "exact / charged, Adult, eps = .05, order 2, gradients 0", adult_sizes(2), "<=", 1
+        "exact / charged, Adult, eps = .05, order 2, zero gradients", adult_sizes(2), "<=", 1
     )
     batch, d = 300, 795_010
     wide, narrow = stats.norm(scale=1.0 / batch), stats.norm(scale=1.0 / (batch + 1))
     cost = d * renyi((narrow, wide), 2)
-    what = "exact cost of a batch of 300 or 301 gradients 0, MNIST MLP, order 2, rho = 1"
+    what = "exact cost of a batch of 300 or 301 zero gradients, MNIST MLP, order 2, rho = 1"
     yield printed(what, cost, "<=", 2.0)
-    what = "exact / charged, Adult, eps = .05, orders 371 and 500, of those that convert"
+    what = "exact / charged, Adult, eps = .05, orders 371 and 500 (budget > 0)"
     yield used(what, [adult_sizes(order) for order in (371, 500)], "<=", 0.1)
 
     def ratio(rest: Array, new: float, rate: float, std: float, order: float) -> float:
@@ -194,7 +194,7 @@ def division(effort: Effort) -> Iterator[Evidence]:
     found = search(effort, ratio, space, starts=(15, 60), steps=(10, 30), guesses=(worst,))
     what = "largest exact / charged, sum over a Poisson sample of 3, divided by q n"
     yield used(what, found, "<=", 1.0, tolerance=1e-9)
-    yield used("that is, attained", found.max(), ">=", 0.999)
+    yield used("bound attained", found.max(), ">=", 0.999)
 
 
 # --- 002-10: Lemma 4 ---
@@ -212,7 +212,7 @@ def gaussian(order: int, rate: float, std: float) -> float:
 
 
 def laplace(order: int, rate: float, std: float) -> float:
-    """Return the same for a Laplace release of scale ``std``."""
+    """Return Lemma 4 / exact value for a Laplace release of scale ``std``."""
 
     def curve(order: float) -> float:
         return float(rdp_laplace(order, 1.0 / std))
@@ -226,12 +226,12 @@ def laplace(order: int, rate: float, std: float) -> float:
     "002-10",
     "Lemma 4",
     "amplification with a factor 3 in all terms but the first three, integer orders",
-    "factor 1 for Gaussian noise and randomized response, where it is exact; never more than "
+    "factor 1 for Gaussian noise and randomized response, for which it is exact; never more than "
     "the cost without sampling",
     verdict="sharpened",
 )
 def amplification(effort: Effort) -> Iterator[Evidence]:
-    """Integrate pairs that are known, and sum random ones of three outcomes."""
+    """Integrate known pairs, and sum random pairs of three outcomes."""
     order, rate = Range(2, 64, log=True, integer=True), Range(1e-3, 0.9, log=True)
     std = Range(0.5, 20.0, log=True)
 
@@ -278,7 +278,7 @@ def amplification(effort: Effort) -> Iterator[Evidence]:
     where = "Gaussian, q = .1, sigma = 50, order 8"
     yield used(f"Lemma 4 / exact, {where}", gaussian(8, 0.1, 50.0), ">=", 1.0)
     unsampled = float(rdp_gaussian(8, 50.0))
-    yield used("Lemma 4 / cost without sampling, same", printed_cost / unsampled, ">=", 1.0)
+    yield used("Lemma 4 / cost without sampling, the same", printed_cost / unsampled, ">=", 1.0)
 
 
 # --- 002-4, 002-5: several accesses to one batch ---
@@ -290,7 +290,7 @@ def search_event(steps: int, eps: float) -> AboveThreshold:
 
 
 def shared_search(levels: Array, before: float, after: Array, eps: float) -> Laws:
-    """Return where a search on a record with losses ``before`` and ``after`` its steps halts."""
+    """Return the laws of the halting index: losses ``before`` and ``after`` the steps."""
     return searches(levels, loss_changes(before, after), "laplace", 2.0 / eps, 4.0 / eps)
 
 
@@ -304,7 +304,7 @@ SEARCHES = {
 
 
 def a_run() -> Result:
-    """Return a run of the method itself."""
+    """Return a run of the method."""
     random = np.random.default_rng(0)
     x = random.uniform(-1.0, 1.0, (2000, 5))
     problem = ERM(x, np.sign(x @ np.arange(1.0, 6.0)), Logistic())
@@ -314,8 +314,8 @@ def a_run() -> Result:
 
 def one_iteration(count: int = 1, order: int = 8, rho: float = 1.0) -> tuple[float, float]:
     """Return exact cost and printed charge of a gradient and searches on one batch."""
-    # q = .01, eps_BT = 2. The record lowers every query by Delta_f. A search is only followed by
-    # another one if it fails, and by the gradient of a batch of its own, which is charged too.
+    # q = .01, eps_BT = 2. The record lowers every query by Delta_f. Another search follows only a
+    # failed one, and so does a gradient on a separate batch, which is charged too.
     rate, eps, steps = 0.01, 2.0, 20 if count == 1 else 3
     fail = [law[-1] for law in one_search(steps, eps)]
     laws = [
@@ -328,13 +328,13 @@ def one_iteration(count: int = 1, order: int = 8, rho: float = 1.0) -> tuple[flo
 
 
 def shared_as_printed(effort: Effort) -> Iterator[Evidence]:
-    """Let only the last iterate come out; in 20,000 dimensions its length tells the step."""
+    """Release only the last iterate, whose length reveals the step in 20,000 dimensions."""
     moves = loss_changes(0.0, np.ones(20))
     yield premise("largest change of a query / Delta_f", np.abs(moves), "<=", 1.0)
     # The step sizes differ by .8; the length of the noise hardly varies.
     doubt = 20_000 * np.array([0.8, 1.25])
     misread = stats.chi2.cdf(doubt[0], 20_000) + stats.chi2.sf(doubt[1], 20_000)
-    yield premise("P(the iterate leaves the step in doubt)", misread, "<=", 1e-50)
+    yield premise("P(the iterate does not reveal the step)", misread, "<=", 1e-50)
     for count, at in ((1, (8, 1.0)), (8, (32, 1e-3))):
         exact, charged = one_iteration(count, *at)
         what = f"exact cost, {count} searches, order {at[0]}, rho = {at[1]:g}"
@@ -344,15 +344,15 @@ def shared_as_printed(effort: Effort) -> Iterator[Evidence]:
 @register(
     "002-4",
     "Algorithm 2, lines 7 and 11; section 4.3; proof of Theorem 4",
-    "gradient and search of one batch are amplified one by one: amp(alpha rho) + amp(eps_ls)",
-    "everything that touches a batch is composed, then amplified once; for Gaussian noise and a "
-    "pure release with the factor 1 of 002-10. At the budgets of 5.4 the printed charge is enough, "
+    "gradient and search of one batch are amplified separately: amp(alpha rho) + amp(eps_ls)",
+    "all releases from a batch are composed, then amplified once, for Gaussian noise and a pure "
+    "release with the factor 1 of 002-10. At the budgets of 5.4 the printed charge suffices, "
     "because of the factor 3",
     verdict="corrected",
     says="'use Lemma 4 to amplify for subsampling, and Lemma 3 to calculate the overall privacy'",
     hypotheses="q, rho_grad, eps_BT and the order are free in Algorithm 2; losses in [0, Delta_f]",
-    changes="a batch of its own for every access, or budgets so small that the factor 3 pays; in "
-    "section 5.7 gradient and search are composed first",
+    changes="a separate batch for every access, or budgets so small that the factor 3 covers the "
+    "difference; in section 5.7 gradient and search are composed first",
     adversary=shared_as_printed,
 )
 def shared_batch(effort: Effort) -> Iterator[Evidence]:
@@ -391,12 +391,12 @@ def shared_batch(effort: Effort) -> Iterator[Evidence]:
     "002-5",
     "Algorithm 2, lines 9 to 11",
     "every further search on the same batch costs amp(eps_ls) more",
-    "they are composed with the first one, then amplified once",
+    "all searches on a batch are composed, then amplified once",
     verdict="corrected",
     says="line 10 searches on B again, line 11 subtracts amp(eps_ls(alpha)); Algorithm 3 samples a "
     "B as well, and does not return it",
-    hypotheses="a search follows only one that failed; the gradients between them are charged",
-    changes="a batch of its own for every search, as if Algorithm 3 replaced the B of Algorithm 2; "
+    hypotheses="a further search follows only a failed one; the gradients between them are charged",
+    changes="a separate batch for every search, as if Algorithm 3 replaced the B of Algorithm 2; "
     "in section 5.7 no batch is searched twice",
     adversary=shared_as_printed,
 )
@@ -422,12 +422,12 @@ def repeated_searches(effort: Effort) -> Iterator[Evidence]:
     yield used("exact cost of 4 coins of loss 2, q = .01, order 32", coins, "<=", charged)
 
 
-# --- 002-7: which order is the budget's ---
+# --- 002-7: the order at which the budget holds ---
 
 
 @dataclass(frozen=True)
 class TwoLaws(Event):
-    """A release known by its laws with and without a record."""
+    """A release given by its laws with and without a record."""
 
     present: tuple[float, ...]
     absent: tuple[float, ...]
@@ -446,13 +446,13 @@ NOTHING = TwoLaws((1.0,), (1.0,))
 
 
 def leak(chance: float, loss: float) -> TwoLaws:
-    """Return a release that loses ``loss`` with a small chance and next to nothing otherwise."""
+    """Return a release with loss ``loss`` with a small probability and almost none otherwise."""
     low = chance * math.exp(-loss)
     return TwoLaws((chance, 1.0 - chance), (low, 1.0 - low))
 
 
 def coin(loss: float) -> TwoLaws:
-    """Return randomized response, which loses ``loss`` nearly always if that is large."""
+    """Return randomized response; if ``loss`` is large, that is its loss nearly always."""
     present, absent = randomized_response(loss)
     return TwoLaws(tuple(present), tuple(absent))
 
@@ -463,7 +463,7 @@ def cost(release: TwoLaws, order: float) -> float:
 
 
 def two_stages(first: TwoLaws, then: tuple[TwoLaws, TwoLaws]) -> Laws:
-    """Return the laws of a release and the one that its outcome chooses."""
+    """Return the joint laws of a release and a second one that depends on its outcome."""
     pieces = [
         [chance * law for chance, law in zip(outcome, following.laws)]
         for outcome, following in zip(zip(*first.laws), then)
@@ -475,12 +475,12 @@ def two_stages(first: TwoLaws, then: tuple[TwoLaws, TwoLaws]) -> Laws:
 def adversary(
     budgets: tuple[float, float], orders: tuple[float, float], epsilon: float, delta: float
 ) -> tuple[TwoLaws, tuple[TwoLaws, TwoLaws]]:
-    """Return releases that use up one order's budget or the other's, as luck would have it.
+    """Return releases that exhaust the budget of one order or the other, by the outcome.
 
-    The first release separates the two: one rare outcome carries nearly all of its Renyi sum at
-    the high order and hardly any at the low one. After it a coin spends what is left at the high
-    order; after the other outcome a leak spends what is left at the low order, with the loss that
-    makes the most of it. Either would give delta on its own.
+    The first release separates them: one rare outcome carries nearly all of its Renyi sum at the
+    high order and hardly any at the low order. After it, a coin spends the rest of the budget at
+    the high order; after the other outcome, a leak spends the rest at the low order, with the most
+    harmful loss. Either of them alone would attain delta.
     """
     low, high = orders
     chance = high * delta
@@ -504,7 +504,7 @@ def granted(guard: Filter, release: TwoLaws) -> TwoLaws:
 
 
 def guarded_tree(guard: Filter, random: np.random.Generator, depth: int) -> Laws:
-    """Return the laws of random releases, chosen on the way, that a filter lets through."""
+    """Return the laws of random, adaptively chosen releases that a filter allows."""
     one = np.ones(1)
     if depth == 0:
         return one, one
@@ -523,11 +523,12 @@ def guarded_tree(guard: Filter, random: np.random.Generator, depth: int) -> Laws
 
 
 def sum_of_deltas(epsilon: float) -> float:
-    """Return the sum over the orders that have a budget of their exact delta, over DELTA.
+    """Return the sum of the exact deltas of all orders with a budget, over DELTA.
 
-    A run that goes on while some order has budget ends within that of one: on the event of each
-    order it is the run that this order alone would stop, so its delta is at most their sum. A
-    budget by Proposition 1 makes the exact delta of order a less than a tenth of DELTA or so.
+    A run that continues while some order has budget ends within the budget of one of them. On the
+    event of each order it is the run that this order alone would stop, so its delta is at most
+    their sum. With a budget by Proposition 1 the exact delta of order a is below a tenth of DELTA
+    or so.
     """
     orders = np.arange(2.0, 501.0)
     orders = orders[epsilon + math.log(DELTA) / (orders - 1.0) > 0.0]
@@ -537,18 +538,19 @@ def sum_of_deltas(epsilon: float) -> float:
 @register(
     "002-7",
     "4.3",
-    "go on while some order of 2 to 500 has budget left by Proposition 1: (epsilon, delta)-private",
-    "one order, fixed beforehand, which may convert exactly: the slack of Proposition 1, by which "
-    "the paper converts, is what pays for the choice of the order (proved up to epsilon = .55, "
+    "a run that continues while some order from 2 to 500 has budget left by Proposition 1 is "
+    "(epsilon, delta)-private",
+    "one order, fixed beforehand, with the exact conversion; in the paper the slack of the "
+    "conversion by Proposition 1 covers the choice of the order (proved up to epsilon = .55, "
     "within 1.4 delta at 1.6)",
     verdict="sharpened",
     says="'keep track of total privacy budget spent for each case of alpha, and halt' when all are "
     "too low",
     hypotheses="delta = 1e-8, orders 2 to 500, Proposition 1, epsilon = .05, .2 and .4 (section 5)",
-    changes="releases that beat the slack of Proposition 1, at epsilon above .55",
+    changes="releases that exceed the slack of Proposition 1, at epsilon above .55",
 )
 def some_order(effort: Effort) -> Iterator[Evidence]:
-    """Add up deltas; play an adversary over the orders 12 and 128, at epsilon = 2, delta = 1e-5."""
+    """Add up deltas; run an adversary on orders 12 and 128, at epsilon = 2, delta = 1e-5."""
     sums = [sum_of_deltas(epsilon) for epsilon in (0.05, 0.2, 0.4)]
     yield printed("largest sum of the deltas of all orders / delta", sums, "<=", 1.0)
     epsilon, delta, orders = 2.0, 1e-5, (12.0, 128.0)
@@ -560,9 +562,7 @@ def some_order(effort: Effort) -> Iterator[Evidence]:
         for budgets in (loose, exact)
     ]
     yield printed("true delta / claimed, orders 12 and 128, epsilon = 2", total[0], "<=", 1.0)
-    yield used(
-        "the same where each order converts exactly, as the paper's do not", total[1], ">=", 1.0
-    )
+    yield used("the same with exact conversions, unlike the paper's", total[1], ">=", 1.0)
 
     first, then = adversary(exact, orders, epsilon, delta)
     shares = []
@@ -572,7 +572,7 @@ def some_order(effort: Effort) -> Iterator[Evidence]:
         laws = two_stages(start, allowed)  # type: ignore[arg-type]
         shares.append(largest_delta(laws, epsilon) / delta)
     yield used("the same adversary, one order fixed", shares, "<=", 1.0, tolerance=1e-9)
-    yield used("that is, attained", max(shares), ">=", 0.99)
+    yield used("bound attained", max(shares), ">=", 0.99)
     random, shares = effort.random(), []
     for _ in range(effort.cases(20, 1000)):
         epsilon, delta = random.uniform(0.5, 8.0), 10.0 ** random.uniform(-6.0, -1.0)
@@ -589,11 +589,11 @@ def some_order(effort: Effort) -> Iterator[Evidence]:
 def algorithm_2(
     budget: Array, compared: tuple[Array, Array], charged: tuple[Array, Array]
 ) -> Array:
-    """Return what the printed bookkeeping has left after the last step, at every order.
+    """Return the budget left after the last step, as printed, at every order.
 
-    Both pairs are the costs of a gradient and of a search: what is compared with what is left,
-    and what is subtracted. It goes on while one order allows it (4.3). No search fails, so that
-    lines 15 to 20 are never reached.
+    Both pairs are the costs of a gradient and of a search: those compared with the remaining
+    budget, and those subtracted. The run continues while one order allows it (4.3). No search
+    fails, so lines 15 to 20 are never reached.
     """
     left = after_step = np.array(budget, dtype=float)
     while True:
@@ -606,7 +606,7 @@ def algorithm_2(
 
 
 def overspent(epsilon: float, amplified_too: bool = False) -> float:
-    """Return charged / budget after the last step, at the best order, as 5.4 sets the run up.
+    """Return charged / budget after the last step, at the best order, in the setting of 5.4.
 
     Lines 9 and 21 compare costs without sampling, or amplified ones.
     """
@@ -623,7 +623,7 @@ def overspent(epsilon: float, amplified_too: bool = False) -> float:
 
 
 def bookkeeping_as_printed(effort: Effort) -> Iterator[Evidence]:
-    """Keep account at all orders of Proposition 1 at once, and take the best in the end."""
+    """Account at all orders of Proposition 1 at once, and take the best one at the end."""
     smallest = 2 + math.ceil(-math.log(DELTA) / 0.05)
     yield premise("smallest budget of an order", 0.05 + math.log(DELTA) / (smallest - 1), ">=", 0)
     yield printed("charged / budget, epsilon = .05", overspent(0.05), "<=", 1.0)
@@ -632,20 +632,20 @@ def bookkeeping_as_printed(effort: Effort) -> Iterator[Evidence]:
 @register(
     "002-8",
     "Algorithm 2, lines 7, 9, 15, 21; 4.3",
-    "the total that is charged stays within the budget",
-    "a filter checks what it charges, before every access; amplified costs never exceed those "
-    "without sampling. By exact costs the overdraft of the paper's runs is no loss of privacy",
+    "the total charge stays within the budget",
+    "a filter checks every charge before the access; amplified costs never exceed those without "
+    "sampling. By exact costs, the overdraft of the paper's runs is no loss of privacy",
     verdict="corrected",
     says="'to ensure that the total privacy budget spent by the algorithm is smaller than the "
     "given total privacy budget'",
-    hypotheses="the run of 5.4 at epsilon = .05; all orders of 370 to 500, the best counts",
-    changes="an amp(.) that is never more than the cost without sampling, as Lemma 4 can be; or "
-    "amplified costs in lines 9 and 21, if 'the minimum budget required to call a sub-routine' of "
-    "4.3 means those: so read, the total stays below the budget",
+    hypotheses="the run of 5.4 at epsilon = .05; the best of all orders from 370 to 500",
+    changes="an amp(.) that never exceeds the cost without sampling, as Lemma 4 can; or amplified "
+    "costs in lines 9 and 21, if 'the minimum budget required to call a sub-routine' of 4.3 means "
+    "those: in this reading the total stays below the budget",
     adversary=bookkeeping_as_printed,
 )
 def bookkeeping(effort: Effort) -> Iterator[Evidence]:
-    """Trace the charges: amplified ones are subtracted, unamplified ones compared."""
+    """Trace the charges: amplified costs are subtracted, unamplified ones compared."""
     what = "charged / budget at the best order, q = .1, eps = .05"
     yield printed(what, overspent(0.05), "<=", 1.0)
     what = "the same where lines 9 and 21 compare amplified costs"
@@ -678,11 +678,11 @@ def bookkeeping(effort: Effort) -> Iterator[Evidence]:
     yield used(f"budget left / last charge, {what}", left / last, "<=", 1.0, tolerance=1e-8)
 
 
-# --- 002-14: how many evaluations a budget buys ---
+# --- 002-14: the evaluations that a budget covers ---
 
 
 def affordable(rate: float, epsilon: float) -> float:
-    """Return how many iterations of the first cost a budget pays, the batch amplified once.
+    """Return how many iterations at the initial cost a budget covers, amplified once.
 
     The search costs its pure loss, 3/4 of the nominal one (errata 002-1).
     """
@@ -694,7 +694,7 @@ def affordable(rate: float, epsilon: float) -> float:
 
 
 def affordable_as_printed(rate: float, epsilon: float) -> float:
-    """Return the same by (4), Lemma 4 and Proposition 1, at the best order up to 500."""
+    """Return that number by (4), Lemma 4 and Proposition 1, at the best order up to 500."""
     part = epsilon / PARTS
     counts = []
     for order in range(2 + math.ceil(-math.log(DELTA) / epsilon), 501, 4):
@@ -709,18 +709,18 @@ def affordable_as_printed(rate: float, epsilon: float) -> float:
     "5.5, Fig. 2",
     "subsampling can greatly reduce the number of objective and gradient evaluations, at a "
     "similar accuracy",
-    "by the printed accounting, and in one iteration; by the correct one a budget that is spent at "
-    "the first cost, where no budget grows, takes more evaluations on batches, since it pays for "
-    "so many more iterations. In runs, whose budgets grow, the smallest batches save both, larger "
-    "ones do not (`figures search_evaluations`)",
+    "true by the printed accounting, and for a single iteration; by the correct accounting a "
+    "budget that is spent at the initial cost, which then never grows, takes more evaluations with "
+    "batches, since it covers so many more iterations. In runs with growing costs the smallest "
+    "batches save both kinds of evaluations, larger ones do not (`figures search_evaluations`)",
     verdict="sharpened",
     says="'as Figure 2 shows, subsampling can greatly reduce the number of ... evaluations'",
-    changes="runs that spend epsilon = .4 and evaluate no less at any sampling ratio of Figure 2",
-    hypotheses="epsilon = .4, delta = 1e-8, q = .1 and 1, first budgets of 5.4, orders up to 500",
+    changes="runs at epsilon = .4 that need no fewer evaluations at any sampling ratio of Figure 2",
+    hypotheses="epsilon = .4, delta = 1e-8, q = .1 and 1, initial budgets of 5.4, orders up to 500",
 )
 def evaluations(effort: Effort) -> Iterator[Evidence]:
-    """Count what epsilon = .4 pays at the first cost, for q = .1 and for all records."""
-    what = "gradients evaluated at q = 1 / at q = .1, epsilon = .4 spent at the first cost"
+    """Count the iterations that epsilon = .4 covers at the initial cost, q = .1 and q = 1."""
+    what = "gradients evaluated at q = 1 / at q = .1, epsilon = .4 spent at the initial cost"
     for count, about in ((affordable_as_printed, printed), (affordable, used)):
         small, full = (count(rate, 0.4) for rate in (RATE, 1.0))
         sense, bound = (">=", 2.0) if about is printed else ("<=", 1.0)

@@ -15,8 +15,8 @@ def printed_above_threshold(
 ) -> Any:
     """Return the Renyi cost of AboveThreshold by Theorem 2 (Laplace) or Theorem 3 (Gaussian).
 
-    The proof of both drops the sum over the halting index. Theorem 3 is violated. What is proved
-    is :func:`dpanalysis.privacy.rdp_above_threshold`, which depends on the number of queries.
+    The proofs of both drop the sum over the halting index, and Theorem 3 is violated. The proved
+    bound is :func:`dpanalysis.privacy.rdp_above_threshold`; it depends on the number of queries.
     """
     check_choice("noise", noise, ("laplace", "gaussian"))
     first = check_positive("threshold_scale", threshold_scale)

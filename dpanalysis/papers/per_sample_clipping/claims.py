@@ -38,7 +38,7 @@ def automatic(norm: Any, r: Any) -> Any:
 
 
 def of_adversary(adversary: Callable[[Effort], Any], effort: Effort) -> Iterator[Evidence]:
-    """Yield what a claim's adversary finds about the printed statement."""
+    """Yield the evidence of an adversary about the printed statement."""
     yield from (each for each in adversary(effort) if each.about == "printed")
 
 
@@ -56,7 +56,7 @@ def sensitivity(effort: Effort) -> Iterator[Evidence]:
     space = {"norm": Range(1e-12, 1e12, log=True), "r": Range(1e-9, 10.0, log=True)}
     found = search_max(effort, lambda norm, r: norm * adaptive(norm, r), space)
     yield printed("\\|\\|Clip(g)\\|\\| / C", found, "<=", 1.0, tolerance=4e-16)
-    yield printed("that is, approached", found.max(), ">=", 1.0 - 1e-9)
+    yield printed("bound approached", found.max(), ">=", 1.0 - 1e-9)
     random = effort.random()
     gaps = []
     for _ in range(effort.cases(200, 5000)):
@@ -66,7 +66,7 @@ def sensitivity(effort: Effort) -> Iterator[Evidence]:
 
 
 def peak(r: float) -> tuple[float, float]:
-    """Return where the weight of DP-PSAC is largest, and how large: a grid, then refined."""
+    """Return the maximizer and maximum of the weight of DP-PSAC: a grid, then refined."""
     norms = np.concatenate([[0.0], np.geomspace(1e-14, 1e4, 2000)])
     best = int(np.argmax(adaptive(norms, r)))
     ends = norms[max(best - 1, 0)], norms[best + 1]
@@ -82,10 +82,10 @@ def peak(r: float) -> tuple[float, float]:
     "000-2",
     "Figure 2; Lemma 2",
     "the weight is largest at \\|\\|g\\|\\| = sqrt r - r, 1/(2 sqrt r - r), for r in (0, 1]",
-    "and for r > 1 at 0, where it is 1",
+    "and, for r > 1, at 0, where it is 1",
     verdict="sharpened",
-    hypotheses="no sentence of the paper: what Figure 2 draws, and what stands in the first term "
-    "of Lemma 2",
+    hypotheses="not a sentence of the paper: Figure 2 draws it, and the first term of Lemma 2 "
+    "contains it",
 )
 def largest_weight(effort: Effort) -> Iterator[Evidence]:
     """Maximize over the norm numerically."""
@@ -134,7 +134,7 @@ def lemma_terms(L0: float, L1: float, tau0: float, tau1: float, r: float) -> tup
 
 
 def sharper(L0: float, L1: float, tau0: float, tau1: float, r: float) -> float:
-    """Return the bound that is used in place of Lemma 2."""
+    """Return the bound used in place of Lemma 2."""
     A = L0 * (1.0 - tau1) + L1 * tau0
     return (A / (2.0 * math.sqrt(r) - r) + L1) / (1.0 - tau1)
 
@@ -168,12 +168,12 @@ def weighted_smoothness(effort: Effort) -> Iterator[Evidence]:
     yield printed("largest left side / Lemma 2", found, "<=", 1.0, tolerance=1e-12)
     found = search_max(effort, order, constants)
     yield printed("largest first term / second term", found, "<=", 1.0, tolerance=1e-12)
-    # At the peak of the weight, reached by a sample of a gradient that is nearly zero.
+    # At the peak of the weight, which a sample reaches where grad f is nearly zero.
     guess = {"L0": 1.0, "L1": 1e-9, "tau0": 1.0, "tau1": 0.0, "r": 0.25, "gradient": 1e-9}
     guess["place"] = 0.25
     found = search_max(effort, lambda **at: ratio(sharper, **at), LEMMA, guesses=[guess])
     yield used("largest left side / bound used", found, "<=", 1.0, tolerance=1e-12)
-    yield used("that is, attained", found.max(), ">=", 0.999)
+    yield used("bound attained", found.max(), ">=", 0.999)
     found = search_max(effort, gain, constants)
     yield used("bound used / Lemma 2, largest", found, "<=", 1.0, tolerance=1e-12)
     least = -search_max(effort, lambda **at: -gain(**at), constants)
@@ -196,18 +196,18 @@ ATTAINED = {
     "000-4",
     "Discussion of Lemma 2; Table 1",
     "with the weight of Auto-S, (L0 + L1 \\|\\|grad f\\|\\|) w has a bound that does not depend on "
-    "the gradient where r > tau0, which is assumed for NSGD (as is, for Auto-S, a symmetric law)",
+    "the gradient if r > tau0, which is assumed for NSGD (and, for Auto-S, a symmetric law)",
     "max(A/r, L1)/(1 - tau1), for any r > 0: the assumption is not needed",
     verdict="sharpened",
     says='"Due to its monotonically decreasing weight function, NSGD can only find an upper bound '
     'that does not depend on" the gradient "by assuming r > tau0"; in Table 1, "Comparison of '
     'theoretical results", it is an "Additional assumption", beside p(xi) = p(-xi).',
     hypotheses="Assumption 2, L0 > 0, L1 >= 0, 0 <= tau1 < 1",
-    changes="Read as what the weight function allows, and not as a report of the rivals' proofs, "
-    "the sentence is false: no r is needed.",
+    changes="Read as a statement on what the weight function allows, and not as a report of the "
+    "other papers' proofs, the sentence is false: no condition on r is needed.",
 )
 def automatic_smoothness(effort: Effort) -> Iterator[Evidence]:
-    """Search where r > tau0, as is assumed, and for r far below and above."""
+    """Search over r > tau0, as assumed, and over r far below and above."""
 
     def assumed(share: float, **at: float) -> float:
         return automatic_quotient(**at, r=share * at["tau0"])
@@ -219,14 +219,14 @@ def automatic_smoothness(effort: Effort) -> Iterator[Evidence]:
     space = {**LEMMA, "r": Range(1e-8, 1e4, log=True)}
     found = search_max(effort, automatic_quotient, space, guesses=[ATTAINED])
     yield used("largest left side / bound, any r", found, "<=", 1.0, tolerance=1e-12)
-    yield used("that is, attained", found.max(), ">=", 0.999)
+    yield used("bound attained", found.max(), ">=", 0.999)
 
 
 # --- 000-5, 000-6: fixed points without noise ---
 
 
 def resting(weight: Weight, slopes: Array, offsets: Array, r: float) -> float:
-    """Return grad f where the weighted gradients add up to zero.
+    """Return grad f at the point where the weighted gradients sum to zero.
 
     In one dimension, samples' gradients are slopes * u + offsets with u = grad f: the slopes
     (positive) have mean 1, the offsets mean 0. Assumption 2 holds with tau0 = max |offset|,
@@ -245,7 +245,7 @@ def samples(random: np.random.Generator, tau1: float = 0.0) -> tuple[Array, Arra
     """Return slopes and offsets of an odd number of samples, tau0 = 1."""
     n = 2 * int(random.integers(1, 8)) + 1
     slopes, offsets = random.uniform(-1.0, 1.0, size=n), random.standard_t(2.0, size=n)
-    if random.random() < 0.3:  # just more than half agree, and respond least
+    if random.random() < 0.3:  # just over half agree, and have the smallest slopes
         most = np.arange(10 * n) <= 5 * n
         slopes, offsets = np.where(most, -1.0, 1.0), np.where(most, 1.0, 0.0)
     slopes, offsets = slopes - slopes.mean(), offsets - offsets.mean()
@@ -255,9 +255,9 @@ def samples(random: np.random.Generator, tau1: float = 0.0) -> tuple[Array, Arra
 @register(
     "000-5",
     "Table 1; Remark 2",
-    "a lower bound on what does not vanish than that of Auto-S: O(r^-1/2) against O(r^-1)",
-    "it is also at most tau0/(1 - tau1) for either rule, whatever r; which rule stops at the "
-    "smaller gradient is another matter where tau0 is large and r is not small",
+    "the non-vanishing bound is lower than that of Auto-S: O(r^-1/2) against O(r^-1)",
+    "for either rule it is also at most tau0/(1 - tau1), for any r; where tau0 is large and r is "
+    "not small, Auto-S can be the rule that stops at the smaller gradient",
     verdict="sharpened",
     says='"Theorems 2 and Corollary 1 give the nonvanishing bound in the order of O(r^-1/2), which '
     'is superior compared with O(r^-1) in NSGD".',
@@ -265,7 +265,7 @@ def samples(random: np.random.Generator, tau1: float = 0.0) -> tuple[Array, Arra
     changes="A claim on the deviation itself, for r of order 1, would be false at large tau0.",
 )
 def remaining_bias(effort: Effort) -> Iterator[Evidence]:
-    """Largest weights, which set the orders, and the worst gradients at rest under either rule."""
+    """Compare the largest weights, which set the orders, and the worst fixed points."""
     small = np.geomspace(1e-8, 1e-2, 7)
     norms = np.concatenate([[0.0], np.geomspace(1e-9, 1.0, 4001)])
     for weight, order, name in ((adaptive, -0.5, "DP-PSAC"), (automatic, -1.0, "Auto-S")):
@@ -280,16 +280,16 @@ def remaining_bias(effort: Effort) -> Iterator[Evidence]:
     settings = [(tau0, *at) for tau0 in (0.1, 1.0, 10.0) for at in ((0.0, 1e-4), (0.5, 0.01))]
     pairs = [(worst(adaptive, *at), worst(automatic, *at)) for at in settings]
     ours, theirs = np.transpose(pairs)
-    yield printed("worst gradient at rest / that of Auto-S, r <= .01", ours / theirs, "<=", 1.0)
+    yield printed("worst fixed-point gradient / that of Auto-S, r <= .01", ours / theirs, "<=", 1.0)
     limits = [tau0 / (1.0 - tau1) for tau0, tau1, _ in settings]
     yield used("either of them / (tau0/(1 - tau1))", np.max(pairs, axis=1) / limits, "<=", 1.0)
     far = worst(adaptive, 10.0, 0.0, 1.0) / worst(automatic, 10.0, 0.0, 1.0)
     yield used("their quotient at r = 1, tau0 = 10", far, ">=", 1.0)
-    # Just more than half of the samples pull one way: for r near 0 both rules stop at the median.
+    # As r tends to 0, both rules stop at the median of the samples.
     random, apart = effort.random(), []
     for _ in range(effort.cases(50, 1000)):
         slopes, offsets = samples(random)
-        limit = -float(np.median(offsets))  # where half of the gradients point either way
+        limit = -float(np.median(offsets))  # where half of the gradients point in each direction
         for weight in (adaptive, automatic):
             apart.append(resting(weight, slopes, offsets, 1e-14) - limit)
     what = "distance of either from the common limit / tau0, r = 1e-14"
@@ -309,7 +309,7 @@ def last_gradients(rs: Array, steps: Callable[[int], float]) -> Array:
 
 
 def best_steps(effort: Effort) -> Iterator[Evidence]:
-    """Run without noise: the best of many r and step sizes, constant and decreasing."""
+    """Run without noise; the best of many r and step sizes, constant and decreasing, counts."""
     rs = np.linspace(0.0, 1.0, effort.cases(11, 101))[1:]
     x = np.concatenate([np.geomspace(-1e6, -1e-6, 40), np.geomspace(1e-6, 1e6, 40)])
     gradients = x[:, None] - CENTERS
@@ -321,7 +321,7 @@ def best_steps(effort: Effort) -> Iterator[Evidence]:
     yield premise("r", rs, "<=", 1.0)
     rules = [*(lambda t, a=a: a for a in (0.01, 0.05, 0.5)), lambda t: 1.0 / math.sqrt(t + 1.0)]
     found = [last_gradients(rs, rule) for rule in rules]
-    what = "smallest \\|grad f\\| after 3000 steps, r <= 1, four rules of steps"
+    what = "smallest \\|grad f\\| after 3000 steps, r <= 1, four step size rules"
     yield printed(what, np.min(found), "<=", 0.0, tolerance=1e-3, cases=np.size(found))
 
 
@@ -334,14 +334,14 @@ def best_steps(effort: Effort) -> Iterator[Evidence]:
     verdict="corrected",
     says='"Without losing generality, we prove that DP-PSAC converges to the stationary point", '
     "i.e. the limit of the gradient is 0.",
-    hypotheses="Assumptions 1 and 2, r in (0, 1], no noise; on paper for any r > 0: samples at 1/3 "
-    "and -2/3 of the gradient's size balance where w(1/3) = w(2/3), which takes r^2 = -2/9",
-    changes="Read as the criterion of which Theorem 2 proves a part (Remark 2 names the term that "
-    "does not vanish) it is no claim.",
+    hypotheses="Assumptions 1 and 2, r in (0, 1], no noise; by hand for any r > 0: the gradients "
+    "1/3, 1/3, -2/3 at the minimizer balance only if w(1/3) = w(2/3), that is, r^2 = -2/9",
+    changes="Read as the criterion that Theorem 2 proves in part (Remark 2 names the term that "
+    "does not vanish), it is not a claim.",
     adversary=best_steps,
 )
 def fixed_points(effort: Effort) -> Iterator[Evidence]:
-    """Run the method without noise; search over samples for the largest gradient at rest."""
+    """Run without noise; search over samples for the largest gradient at a fixed point."""
     yield from of_adversary(best_steps, effort)
     random, rests, cases = effort.random(), [], effort.cases(100, 2000)
     for _ in range(cases):
@@ -350,13 +350,13 @@ def fixed_points(effort: Effort) -> Iterator[Evidence]:
         r = math.exp(random.uniform(-14.0, 3.0))
         for weight in (adaptive, automatic):
             rests.append(abs(resting(weight, slopes, offsets, r)) * (1.0 - tau1))
-    # One more sample on one side than on the other decides where all the weight rests.
+    # One more sample on one side than on the other decides where the method rests.
     halves = np.repeat([0.0, 1.0], [501, 500])
     offsets = halves.mean() - halves
     edge = abs(resting(adaptive, np.ones(1001), offsets, 1e-12)) / np.abs(offsets).max()
-    what = "\\|grad f\\| (1 - tau1)/tau0 at rest"
+    what = "\\|grad f\\| (1 - tau1)/tau0 at fixed points"
     yield used(what, [*rests, edge], "<=", 1.0, tolerance=1e-9, cases=cases)
-    yield used("that is, approached", edge, ">=", 0.99)
+    yield used("bound approached", edge, ">=", 0.99)
 
 
 # --- 000-7: the direction of the weighted gradient ---
@@ -367,7 +367,7 @@ def cosines(
 ) -> Array:
     """Return cosines with a batch's mean gradient, (batches, 2, len(rs)): DP-PSAC, Auto-S."""
     # Softmax regression with intercepts, from 0, by gradient descent without noise. A sample's
-    # gradient is the product of its row and its error, so a weighted sum needs no single one.
+    # gradient is the outer product of its row and its error, so weighted sums are matrix products.
     X = np.column_stack([X, np.ones(len(X))])
     targets = (y[:, None] == np.unique(y)).astype(np.float64)
     W = np.zeros((X.shape[1], targets.shape[1]))
@@ -398,13 +398,13 @@ def cosines(
     verdict="holds",
     says='"compared with Auto-S/NSGD, our method has a higher percentage of gradients with larger '
     'similarity".',
-    hypotheses='whole trainings at r <= .1, as r is "often set"; the r of the figure is not named, '
-    "and its data are not bundled",
-    changes="At r = 1 on the digits, and in the first 200 steps on breast_cancer, Auto-S is the "
-    "closer one: a figure made there would not show what it says.",
+    hypotheses='whole training runs at r <= .1, as r is "often set"; the r of the figure is not '
+    "stated, and its data are not bundled",
+    changes="At r = 1 on the digits, and in the first 200 steps on breast_cancer, Auto-S is "
+    "closer: a figure made there would not support the statement.",
 )
 def directions(effort: Effort) -> Iterator[Evidence]:
-    """Train on bundled data; both rules weigh the same gradients of the same batches."""
+    """Train on bundled data; both rules weight the same gradients of the same batches."""
     rs = (1e-3, 0.01, 0.1)
     for name, steps in (("digits", effort.cases(400, 2000)), ("breast_cancer", 2000)):
         try:
@@ -417,7 +417,7 @@ def directions(effort: Effort) -> Iterator[Evidence]:
             yield printed(what, ours, ">=", theirs)
 
 
-# --- 000-10, 000-11: one step, and what remains of the gradient (Theorem 2) ---
+# --- 000-10, 000-11: one step, and the gradients reached (Theorem 2) ---
 
 # Nodes and weights for means over a standard normal number.
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(40)
@@ -427,7 +427,7 @@ _WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
 class Wavy:
     """f(x) = x^2/2 + a (cos(3x) - 1)/9: f'' is between 1 - a and 1 + a, f'(y)/y at most L0.
 
-    Far from its minimum the curvature exceeds L0 again and again: Assumption 1 needs L1 > 0.
+    Far from its minimum the curvature repeatedly exceeds L0: Assumption 1 needs L1 > 0.
     """
 
     def __init__(self, a: float) -> None:
@@ -457,7 +457,7 @@ class Wavy:
     verdict="holds",
 )
 def one_step(effort: Effort) -> Iterator[Evidence]:
-    """Means over all Poisson batches of six samples and over the noise, by quadrature."""
+    """Take means over all Poisson batches of six samples and, by quadrature, over the noise."""
     random, n, cases = effort.random(), 6, effort.cases(150, 3000)
     drawn = np.array(np.meshgrid(*[[0.0, 1.0]] * n)).reshape(n, -1).T
     excesses, on_parabolas = [], []
@@ -485,7 +485,7 @@ def one_step(effort: Effort) -> Iterator[Evidence]:
 
 
 WAVY = Wavy(0.5)
-# In d dimensions a sum of them, one a coordinate, has the same constants.
+# In d dimensions a sum of them, one per coordinate, has the same constants.
 RUNS, DIMENSION, SAMPLES = 20, 20, 8
 L1 = max(WAVY.growth(float(x)) for x in np.linspace(0.05, 10.0, 200))
 
@@ -530,9 +530,9 @@ def run_and_bound(
 @register(
     "000-11",
     "Theorem 2 (its bound is lost in our text), Remark 2, abstract",
-    "with a constant step in proportion to 1/sqrt(d sigma^2 T (L0 + L1 (tau0 + 1))) and T large, "
-    "E min_t \\|\\|grad f(x_t)\\|\\| has a bound, its part that vanishes of the order of NSGD's, "
-    "read as T^-1/4: as far as it is legible",
+    "with a constant step proportional to 1/sqrt(d sigma^2 T (L0 + L1 (tau0 + 1))) and T large, E "
+    "min_t \\|\\|grad f(x_t)\\|\\| has a bound whose vanishing part is of the order of NSGD's, "
+    "read as T^-1/4, as far as it is legible",
     "`theory.psac_theorem2`, with all constants",
     verdict="sharpened",
     says="Theorem 2 bounds E(min ...) for T at least A(L, tau, d, r, sigma, B), Remark 2 says that "
@@ -540,7 +540,7 @@ def run_and_bound(
     'order".',
     hypotheses="Assumptions 1 and 2 with L1 > 0 and tau1 > 0, d = 20, Poisson batches, noise; the "
     "numerator of the step and the exponent -1/4 are not legible",
-    changes="It judges what is legible. If the bound that is lost is below what these runs reach, "
+    changes="The verdict covers what is legible. If the lost bound is below what these runs reach, "
     "it is false.",
 )
 def convergence(effort: Effort) -> Iterator[Evidence]:
@@ -559,7 +559,7 @@ def convergence(effort: Effort) -> Iterator[Evidence]:
 
 
 def multiplicities(draws: int, n: int) -> tuple[Array, Array]:
-    """Return the law of how often a record is drawn: probabilities and counts."""
+    """Return the law of the number of times a record is drawn: probabilities and counts."""
     counts = np.arange(min(draws, 12) + 1)
     return stats.binom.pmf(counts, draws, 1.0 / n), counts.astype(np.float64)
 
@@ -596,10 +596,10 @@ def removal_quotient(records: Array, std: float, epsilon: float) -> float:
 
 
 def one_record_only(c1: float, c2: float) -> dict[str, float]:
-    """Return a setting of Theorem 1 in which a batch is B times the same record too often.
+    """Return a setting of Theorem 1 in which one record too often fills a whole batch.
 
     That happens with probability N^-B; delta is a quarter of it, and all other gradients are 0.
-    The batch size grows until it does: the first step alone tells the data sets apart.
+    The batch size grows until the first step alone distinguishes the data sets.
     """
     q, clipped = 0.01, 1e9 * adaptive(1e9, 1.0)
     B = 2.0
@@ -622,7 +622,7 @@ def one_record_only(c1: float, c2: float) -> dict[str, float]:
 
 
 def any_constants(effort: Effort) -> Iterator[Evidence]:
-    """Choose the constants of Theorem 1 for the paper; all its premises are recomputed."""
+    """Choose the constants of Theorem 1 in favor of the paper; recompute all its premises."""
     pairs = list(itertools.product(np.geomspace(1e-3, 1e3, effort.cases(7, 25)), repeat=2))
     found = [one_record_only(*pair) for pair in pairs]
     yield premise("q", [at["q"] for at in found], "<=", 1.0)
@@ -645,22 +645,23 @@ def any_constants(effort: Effort) -> Iterator[Evidence]:
     "Algorithm 1, line 3; Theorem 1",
     "with batches drawn with replacement Algorithm 1 is (epsilon, delta)-DP under the conditions "
     "of Theorem 1, q = B/N",
-    "with Poisson batches, as far as 000-9 says; with replacement a record that is drawn k times "
+    "true with Poisson batches, as far as 000-9 goes; with replacement, a record drawn k times "
     "moves the sum by up to 2 k C, and the cost is that of the Binomial mixture with shifts 2 k C",
     verdict="corrected",
     says='Line 3 samples a batch "uniformly with replacement"; Theorem 1 says that Algorithm 1 is '
     'private "given the sampling probability q = B/N".',
     hypotheses="epsilon <= c1 q^2 T, delta > 0, sigma as in 000-9, for any c1 and c2; epsilon is "
     "below ln(1/delta), so that 000-9 is not the reason; delta is N^-B/4, 1e-244 at c1 = c2 = 1; "
-    "the step sizes eta_t, which are free, fall after the first, so that the last iterate shows it",
+    "the step sizes eta_t, which are free, decrease after the first, so that the last iterate "
+    "reveals it",
     changes='If "with replacement" is a slip (the experiments use Opacus, which draws Poisson '
-    "batches) or means that whole batches are put back, which hold no record twice, the algorithm "
-    "meant is the one that 000-9 judges; for a delta that is not so small "
-    "nothing here refutes the theorem, with replacement costs more.",
+    "batches) or means that whole batches, none of which holds a record twice, are put back, then "
+    "000-9 judges the intended algorithm. For a delta that is not so small, nothing here refutes "
+    "the theorem, but sampling with replacement costs more.",
     adversary=any_constants,
 )
 def with_replacement(effort: Effort) -> Iterator[Evidence]:
-    """Batches of one record alone; enumerate all batches of three; compose at a usual setting."""
+    """Repeat one record in a batch; enumerate batches of three; compose in a usual setting."""
     found = [one_record_only(*pair) for pair in itertools.product((0.01, 1.0, 100.0), repeat=2)]
     yield from of_adversary(any_constants, effort)
     lengths = [at["epsilon"] / -at["log_delta"] for at in found]
@@ -686,14 +687,14 @@ def with_replacement(effort: Effort) -> Iterator[Evidence]:
     quotients = search_max(effort, removal_quotient, space, cost=6, guesses=[guess])
     what = "delta / that of the mixture, N = 3, B = 2"
     yield used(what, quotients, "<=", 1.0, tolerance=1e-4)
-    yield used("that is, attained", quotients.max(), ">=", 0.999)
+    yield used("bound attained", quotients.max(), ">=", 0.999)
 
 
 # --- 000-9: the constants of Theorem 1 ---
 
 
 def excess_of_sums(q: float, c1: float, c2: float, delta: float) -> float:
-    """Return a lower bound of true delta / delta of Poisson batches, at the T that is worst.
+    """Return a lower bound of true delta / delta of Poisson batches, at the worst T.
 
     The event: the sum of all T noisy sums is above half of its mean with the record, q T/2.
     """
@@ -706,7 +707,7 @@ def excess_of_sums(q: float, c1: float, c2: float, delta: float) -> float:
 
 
 def long_full_batches(effort: Effort) -> Iterator[Evidence]:
-    """Choose the constants of Abadi et al. for the paper: all data, epsilon = .999 c1 T."""
+    """Choose the constants of Abadi et al. in the paper's favor; epsilon = .999 c1 T."""
     constants = np.geomspace(1e-3, 1e3, effort.cases(13, 61))
     grid = list(itertools.product(constants, constants, (1e-8, 1e-5, 0.1)))
     below, noises = [], []
@@ -729,8 +730,8 @@ def long_full_batches(effort: Effort) -> Iterator[Evidence]:
 
 @register(
     "000-9",
-    "Theorem 1 (its sigma is lost in our text: as Theorem 3.4 of Fang et al. 2023; it is Theorem 1 "
-    "of Abadi et al. 2016, quoted)",
+    "Theorem 1 (its sigma is lost in our text, and taken from Theorem 3.4 of Fang et al. 2023; "
+    "both quote Theorem 1 of Abadi et al. 2016)",
     "for some c1, c2, (epsilon, delta)-DP if sigma >= c2 q sqrt(T ln(1/delta))/epsilon, for any "
     "epsilon <= c1 q^2 T and delta > 0",
     "for any epsilon <= min{q^2 T, ln(1/delta)} with c2 = 2; noise is calibrated by an accountant",
@@ -738,13 +739,13 @@ def long_full_batches(effort: Effort) -> Iterator[Evidence]:
     says='"There exist constants c1 and c2 so that given the sampling probability q = B/N and the '
     'number of iterations T, for any epsilon <= c1 q^2 T and delta > 0" it is private.',
     hypotheses="q = 1 and .01, epsilon < c1 q^2 T, the least sigma allowed, for any c1 and c2, "
-    "which come before all else",
-    changes="A bound on epsilon, such as epsilon <= ln(1/delta): all usual budgets keep it; or, as "
-    "it is lost in our text, another sigma than that of Abadi et al.",
+    "which are chosen first",
+    changes="A bound on epsilon, such as epsilon <= ln(1/delta), which all usual budgets satisfy; "
+    "or, as it is lost in our text, a sigma other than that of Abadi et al.",
     adversary=long_full_batches,
 )
 def large_budgets(effort: Effort) -> Iterator[Evidence]:
-    """Exact composition of full batches, for all constants; Renyi divergences of the others."""
+    """Compose full batches exactly, for all constants; use Renyi divergences for the others."""
     yield from of_adversary(long_full_batches, effort)
     found = search_max(effort, excess_at_share, LONG_RUNS, cost=6)
     yield used("epsilon / epsilon claimed", found, "<=", 1.0)

@@ -1,4 +1,4 @@
-"""What Xia et al. (2023) print about the bias: it holds, and `theory.psac_table1` is sharper."""
+"""The bias bound that Xia et al. (2023) print: it holds; `theory.psac_table1` is sharper."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ...theory.adaptive_clipping import check_spread, invert_gain, peak_and_offs
 def printed_table1(
     tau0: ArrayLike, tau1: ArrayLike, r: ArrayLike, kind: str = "psac"
 ) -> FloatArray | float:
-    r"""Return the bound whose order Table 1 prints.
+    r"""Return the bound whose order Table 1 gives.
 
     :math:`(a\beta + \sqrt{a^2\beta^2 + 4R\beta})/2` in the symbols of
     :mod:`dpanalysis.theory.adaptive_clipping`. As r tends to 0 it grows like the largest weight,

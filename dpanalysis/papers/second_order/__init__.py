@@ -1,6 +1,6 @@
 """Gao and Wright (2023): second-order points of non-convex problems.
 
-What decides each statement is in ``ITEMS``; most tables are lost in the text that we have.
+``ITEMS`` lists its statements and what decides each; our text lacks most tables.
 """
 
 from ..registry import Paper, register
@@ -28,14 +28,14 @@ Assumption 2 | 003-1 003-5 003-15 |
 Algorithm 1 | 003-2 003-4 | `methods.SecondOrder`
 Algorithm 2 | 003-6 003-16 |
 Algorithm 3 | 003-7 | `methods.SecondOrder(step="line_search")`
-Theorem 1 | 003-2 003-3 003-4 | with T in the place of the realised numbers it holds, from w0 = 0
-Lemma 2 | 003-8 003-30 | (11) of the step that is taken
+Theorem 1 | 003-2 003-3 003-4 | with T in place of the realized numbers it holds, from w0 = 0
+Lemma 2 | 003-8 003-30 | (11) for the step that is taken
 Corollary 3 | 003-17 003-30 |
 Theorem 4 | 003-21 003-29 | n_min lacks factors of the sensitivities; (12), the growth, has them
 Theorem 5 | 003-3 003-6 |
 Lemma 6 | 003-8 |
 Lemma 7 | 003-8 003-16 |
-Theorem 8 | 003-22 003-29 | (18) as Theorem 4
+Theorem 8 | 003-22 003-29 | (18) like Theorem 4
 Proposition A.1 | bounds-23 bounds-24 |
 Proposition A.2 | bounds-24 |
 Proposition A.3 | standard | post-processing
@@ -64,8 +64,8 @@ Lemma D.7 | standard | Tao (2012), with unknown constants; those of Gaussian ent
 (4) | 003-1 |
 (6) | 003-4 003-17 |
 (10), (15) | 003-8 |
-(11) | 003-30 | true of the step that is taken
-(17) | holds: 003-8 003-16 | (SD1) or (SD2) at a step no shorter than the fallback, less the half that (16) leaves to the search
+(11) | 003-30 | true for the step that is taken
+(17) | holds: 003-8 003-16 | (SD1) or (SD2) at a step no shorter than the fallback, minus the half that (16) leaves to the search
 (18) | 003-29 |
 (12), (19) | 003-21 003-22 |
 (24) | 003-18 |
@@ -87,16 +87,16 @@ Table 10 | not checkable | Hessian evaluations, lost in our text; ours are in `p
 Table 11 | drawn | `python -m figures second_order_tables`; some rows are lost in our text
 Table 12 | not checkable | Hessian evaluations, lost in our text; ours are in `python -m figures second_order_tables`
 Headline: the cost rho of the steps that a run took is its privacy level | 003-3 | Theorem 1; "an overestimate of the actual privacy level"
-Headline: a tighter sensitivity for the search's query | 003-7 |
+Headline: a tighter sensitivity of the query of the search | 003-7 |
 Headline: matches the sample complexity of DP-GD, d alpha^-2 | 003-21 003-24 | `python -m figures second_order_complexity`
 Headline: an iteration complexity of O(alpha^-2) | 003-17 003-8 | T by (6), with (10) of order min(eps_g^2, eps_H^3)
 Headline: the mini-batch version keeps the complexity | 003-24 |
-Headline: the tests find second-order points | 003-12 | `python -m figures second_order_saddle` has an instance where curvature counts
+Headline: the tests find second-order points | 003-12 | `python -m figures second_order_saddle` has an instance where curvature matters
 Headline: line search, batches and two phases speed it up | drawn | `python -m figures second_order_tables`
 Headline: fewer iterations than DP-TR, and a lower final loss | 003-27 | depends on G and M, which the paper does not give
 Headline: 2OPT-LS consistently outperforms DP-TR | 003-28 | on loose solutions
-Headline: faster than DP-TR in runtime | not checkable | their machine and code; seconds of both methods here: `python -m figures second_order_tables`
+Headline: faster than DP-TR in runtime | not checkable | depends on their machine and code; seconds of both methods here: `python -m figures second_order_tables`
 Headline: few Hessian evaluations are needed | drawn | `python -m figures second_order_tables`
 """
 
-GAPS = {"003-14": "code of the authors, of which the paper says nothing"}
+GAPS = {"003-14": "code of the authors, which the paper does not mention"}

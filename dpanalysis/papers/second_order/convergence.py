@@ -1,4 +1,4 @@
-"""Gao and Wright (2023): the decrease of the steps, their number, and the data that they need."""
+"""Gao and Wright (2023): the decrease and number of steps, and the data they need."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from ..tools import Array, search_max, symmetric, upper_limit
 from .printed import printed_batch, printed_search_slack, printed_target
 from .privacy import advanced_noise
 
-# --- 003-8: the steps of Algorithms 1 and 3 on functions that G and M allow ---
+# --- 003-8: the steps of Algorithms 1 and 3 on functions with constants G and M ---
 
 
 class Landscape(NamedTuple):
-    """A smooth function with bounds on its curvature (G) and on how fast that changes (M)."""
+    """A smooth function with Lipschitz constants of its gradient (G) and Hessian (M)."""
 
     value: Callable[[Array], float]
     gradient: Callable[[Array], Array]
@@ -35,7 +35,7 @@ class Landscape(NamedTuple):
 
 
 class Tolerances(NamedTuple):
-    """The inputs of Lemmas 2 and 6: shares of noise, tolerances, and places in their ranges."""
+    """The inputs of Lemmas 2 and 6: shares of noise, tolerances, and positions in ranges."""
 
     c1: float
     c2: float
@@ -72,7 +72,7 @@ def waves(random: np.random.Generator, d: int, cubic: bool) -> Landscape:
 
 
 def line(slope: float, curvature: float, G: float, M: float, cubic: bool) -> Landscape:
-    """Return a function of one variable, as steep as its constants allow."""
+    """Return a function of one variable that attains its constants."""
     bend = M if cubic else 0.0
     return Landscape(
         lambda w: float(slope * w[0] + 0.5 * curvature * w[0] ** 2 + bend / 6.0 * abs(w[0]) ** 3),
@@ -86,7 +86,7 @@ def line(slope: float, curvature: float, G: float, M: float, cubic: bool) -> Lan
 def shortfalls(
     f: Landscape, w: Array, noise: Array, error: Array, given: Tolerances
 ) -> tuple[str, float, float]:
-    """Return an iteration's kind, 1 - decrease/(10) and -q(gamma); both noises fill (9)."""
+    """Return the kind of an iteration, 1 - decrease/(10) and -q(gamma), with (9) attained."""
     c1, c2, c, eps_g, eps_H, slack, place = given
     long, wide = theory.tolerated_noise(eps_g, eps_H, f.M, c, c1, c2)
     noisy = f.gradient(w) + long * noise
@@ -113,7 +113,7 @@ def shortfalls(
 
 
 def searched(random: np.random.Generator) -> tuple[str, float, float]:
-    """Return the shortfalls of one random iteration, with noise as large as allowed."""
+    """Return the shortfalls of one random iteration, with the largest noise allowed."""
     d, cubic = int(random.integers(1, 4)), random.random() < 0.6
     f = waves(random, d, cubic)
     w = random.normal(size=d) * math.exp(random.uniform(-4.0, 0.5))
@@ -132,7 +132,7 @@ def searched(random: np.random.Generator) -> tuple[str, float, float]:
 
 
 def extremes() -> Iterator[tuple[str, float, float]]:
-    """Yield the shortfalls of functions that are chosen against the lemmas."""
+    """Yield the shortfalls of functions that are worst cases of the lemmas."""
     near, one = 1.0 - 1e-9, np.ones((1, 1))
     for place in (0.0, 1.0):
         given = Tolerances(0.25, 0.1, 0.2, 1.0, 1.0, 0.5, place)
@@ -145,7 +145,7 @@ def extremes() -> Iterator[tuple[str, float, float]]:
 
 
 def search_failure(tries: int, odds: float, slack: Callable[[int, float], float]) -> float:
-    """Return P(a query is accepted that is as far below 0 as the slack says) times the odds."""
+    """Return P(a query below 0 by the slack is accepted) times the odds."""
     low = np.full(tries, -slack(tries, 1.0 / odds))
     return odds * float(above_threshold_distribution(low, "laplace", 2.0, 4.0)[:-1].sum())
 
@@ -154,7 +154,7 @@ SEARCHES = {"tries": Range(1, 60, log=True, integer=True), "odds": Range(1.01, 1
 
 
 def root_error(c: float, c2: float, c_s: float) -> float:
-    """Return how far r(t1), r(t2) are from 0 and t1, t2 from (0, inf), real and in order."""
+    """Return the error of t1, t2 against the roots of r; infinite unless real and positive."""
     c_H = 0.999999 * c_s * (1.0 - c - math.sqrt(8.0 * c2 / 3.0))
     exact = np.sort_complex(np.roots([-1.0 / 6.0, 0.5 * (1.0 - c - c_H), -c2]))
     if (exact.imag != 0.0).any() or exact[0].real < 0.0:
@@ -170,7 +170,7 @@ def root_error(c: float, c2: float, c_s: float) -> float:
     verdict="holds",
 )
 def decrease(effort: Effort) -> Iterator[Evidence]:
-    """Take steps with the largest noise on functions of all kinds; exact laws of the search."""
+    """Take steps with the largest noise on functions of all kinds; use exact search laws."""
     random = effort.random()
     tried = [searched(random) for _ in range(effort.cases(800, 30_000))]
     edges = list(extremes())
@@ -181,10 +181,10 @@ def decrease(effort: Effort) -> Iterator[Evidence]:
         n = sum(name == kind for name, *_ in tried)
         what = f"1 - decrease / (10), {kind} steps"
         yield printed(what, worst[0], "<=", 0.0, tolerance=1e-9, cases=n)
-        yield printed("that is, attained", worst[0], ">=", -1e-6)
+        yield printed("bound attained", worst[0], ">=", -1e-6)
         what = f"-{query} of Lemma 6, scaled"
         yield printed(what, worst[1], "<=", 0.0, tolerance=1e-9, cases=n)
-        yield printed("that is, attained", worst[1], ">=", -1e-6)
+        yield printed("bound attained", worst[1], ">=", -1e-6)
     space = {"c": Range(1e-6, 0.3), "c2": Range(1e-3, 0.15), "c_s": Range(0.01, 1.0)}
     found = search_max(effort, root_error, space)
     yield printed("error of t1, t2, real and positive", found, "<=", 1e-5)
@@ -220,7 +220,7 @@ def matrix_exceeds(d: int, draws: int, random: np.random.Generator) -> float:
 
 
 def lemma_d6(effort: Effort) -> Iterator[Evidence]:
-    """Let the root reach as far as suits the paper: over the logarithm, or over d only."""
+    """Read the root in the paper's favor: over the logarithm, or over d only."""
     yield premise("eta", 0.8, "<=", 1.0)
     yield printed(
         "smaller P(beyond) / eta, d = 54, eta = .8", min(norm_exceeds(54, 0.8)[:2]), "<=", 1
@@ -236,12 +236,12 @@ def lemma_d6(effort: Effort) -> Iterator[Evidence]:
     "eta up to .3, and Theorem 4 uses it at zeta/T",
     verdict="corrected",
     says="'for any 1 > eta > 0'",
-    hypotheses="d = 54, eta = .8; both readings of the root, which our text has lost",
+    hypotheses="d = 54, eta = .8; both readings of the root, which is lost in our text",
     changes="a range of eta in the lemma",
     adversary=lemma_d6,
 )
 def concentration(effort: Effort) -> Iterator[Evidence]:
-    """Exact quantiles of chi; Clopper-Pearson bounds for matrices."""
+    """Use exact quantiles of chi, and Clopper-Pearson bounds for matrices."""
     yield printed("P(beyond) / eta at d = 54, eta = .8", norm_exceeds(54, 0.8)[0], "<=", 1.0)
     small = [norm_exceeds(d, eta)[0] for d in (1, 54, 9999) for eta in (1e-9, 1e-3, 0.1, 0.3)]
     yield used("the same at eta = 1e-9 to .3, d = 1 to 9999", small, "<=", 1.0)
@@ -257,7 +257,7 @@ def concentration(effort: Effort) -> Iterator[Evidence]:
 
 
 def lanczos_misses(spectrum: Array, steps: int, accuracy: float, starts: Array) -> float:
-    """Return the share of starts (R, d) from which so many steps miss the smallest eigenvalue."""
+    """Return the share of starts (R, d) from which the steps miss the smallest eigenvalue."""
     # Lanczos on diag(spectrum), all starts at once, each vector orthogonalized twice against all
     # before.
     count, d = starts.shape
@@ -275,7 +275,7 @@ def lanczos_misses(spectrum: Array, steps: int, accuracy: float, starts: Array) 
         vector = image / np.maximum(off[:, k : k + 1], 1e-300)
     missed = 0
     for a, b in zip(diagonal, off):
-        # A Krylov space that ends early has the eigenvalue: nothing follows a zero.
+        # An invariant Krylov space contains the eigenvalue: stop at a zero.
         end = int(np.argmax(b < 1e-10)) + 1 if (b < 1e-10).any() else steps
         smallest = np.linalg.eigvalsh(
             np.diag(a[:end]) + np.diag(b[: end - 1], 1) + np.diag(b[: end - 1], -1)
@@ -287,7 +287,7 @@ def lanczos_misses(spectrum: Array, steps: int, accuracy: float, starts: Array) 
 def spectra(d: int, eps: float, random: np.random.Generator) -> list[Array]:
     """Return spectra in [-1, 1], d >= 2, that are hard for Lanczos."""
     dense = np.cos(math.pi * np.arange(d) / (d - 1))
-    # One eigenvalue is just too far below all others to be confused with them.
+    # One eigenvalue lies just far enough below all others to count as a miss.
     lonely = -1.0 + 0.51 * eps + (1.0 - 0.255 * eps) * (1.0 + dense)
     lonely[-1] = -1.0
     return [dense, lonely, np.linspace(-1.0, 1.0, d), random.uniform(-1.0, 1.0, size=d)]
@@ -302,7 +302,7 @@ def spectra(d: int, eps: float, random: np.random.Generator) -> list[Array]:
     verdict="holds",
 )
 def lanczos(effort: Effort) -> Iterator[Evidence]:
-    """Random starts on spectra chosen against the method."""
+    """Try random starts on spectra that are hard for the method."""
     d, delta, eps = 120, 0.1, 0.05
     allowed = theory.lanczos_iterations(d, 1.0, eps, delta)
     random = effort.random()
@@ -314,13 +314,13 @@ def lanczos(effort: Effort) -> Iterator[Evidence]:
         for steps in (allowed, allowed // 2)
     ]
     cases = count * len(hard)
-    # Each side of the worst of four spectra, wrong with probability 1e-6 at most.
+    # Limits of the worst of four spectra, each wrong with probability 1e-6 at most.
     missed = [round(share * count) for share in shares]
     upper = float(stats.beta.ppf(1.0 - 0.25e-6, missed[0] + 1, count - missed[0]))
     lower = float(stats.beta.ppf(0.25e-6, missed[1], count - missed[1] + 1))
     what = f"P(miss) in {allowed} iterations, d = 120, U/eps = 20, delta = .1, upper 1e-6 limit"
     yield printed(what, upper, "<=", delta, cases=cases)
-    yield printed("and in half as many, lower 1e-6 limit", lower, ">=", delta, cases=cases)
+    yield printed("the same in half as many, lower 1e-6 limit", lower, ">=", delta, cases=cases)
     small = [lanczos_misses(s, 12, 1e-9, starts[:20, :12]) for s in spectra(12, eps, random)]
     yield printed("share that misses by 1e-9 in d iterations, d = 12", max(small), "<=", 0.0)
 
@@ -329,7 +329,7 @@ def lanczos(effort: Effort) -> Iterator[Evidence]:
 
 
 def queries(multiple: float, backtrack: float) -> int:
-    """Return how many step sizes Algorithm 2 tries that are not below its fallback."""
+    """Return the number of step sizes of Algorithm 2 that are not below its fallback."""
     count, step = 0, multiple
     while step >= 1.0:
         count, step = count + 1, step * backtrack
@@ -348,7 +348,7 @@ def queries(multiple: float, backtrack: float) -> int:
     hypotheses="any number of queries, all just below the slack; i_max as in Algorithm 2",
 )
 def search_slack(effort: Effort) -> Iterator[Evidence]:
-    """Count the queries; exact laws of the search."""
+    """Count the queries, and compute exact laws of the search."""
     off = [
         queries(b, beta) - math.floor(math.log(1.0 / b) / math.log(beta)) - 1
         for b, beta in effort.random().uniform([1.1, 0.2], [30.0, 0.95], size=(50, 2))
@@ -360,12 +360,12 @@ def search_slack(effort: Effort) -> Iterator[Evidence]:
     failure = partial(search_failure, slack=theory.search_slack)
     found = search_max(effort, failure, SEARCHES, cost=8, guesses=[{"tries": 1, "odds": 1e4}])
     yield used("P(accepted) T/xi", found, "<=", 1.0, tolerance=1e-9)
-    yield used("that is, attained", found.max(), ">=", 0.99)
+    yield used("bound attained", found.max(), ">=", 0.99)
     slack = [search(4, 1e-4) for search in (printed_search_slack, theory.search_slack)]
     yield used("data saved, four queries, xi/T = 1e-4, factor", slack[0] / slack[1], ">=", 2.0)
 
 
-# --- 003-17: how many evaluations ---
+# --- 003-17: the number of evaluations ---
 
 
 def evaluations(
@@ -377,7 +377,7 @@ def evaluations(
     eps: tuple[float, float],
     rng: Any,
 ) -> tuple[int, float]:
-    """Return how often Algorithm 1 evaluates, and (f(w0) - f_lb)/MIN_DEC."""
+    """Return the number of evaluations of Algorithm 1, and (f(w0) - f_lb)/MIN_DEC."""
     # On height (1 - cos(wave w)) + curvature w^2/2, with the largest noise allowed, of random sign.
     G, M = height * wave**2 + curvature, max(height * wave**3, 1e-9)
     c, c1, c2, _, _ = shares
@@ -403,8 +403,8 @@ def evaluations(
     "the run ends within T = (f(w0) - f_lb)/MIN_DEC iterations, rounded up",
     verdict="holds",
     says="'the algorithm will halt within T iterations'",
-    hypotheses="(9) with equality, signs at random; every step falls by more than MIN_DEC, which "
-    "pays for the last evaluation",
+    hypotheses="(9) with equality, signs at random; every step decreases f by more than MIN_DEC, "
+    "which covers the last evaluation",
 )
 def last_evaluation(effort: Effort) -> Iterator[Evidence]:
     """Start a parabola just above eps_g; run on waves with the largest noise allowed."""
@@ -424,15 +424,15 @@ def last_evaluation(effort: Effort) -> Iterator[Evidence]:
         count, T = evaluations(start, height, wave, curvature, shares, found, random)
         quotients.append(count / theory.iteration_bound(T, 1.0))
     yield printed("evaluations / T, rounded up", quotients, "<=", 1.0)
-    yield printed("that is, attained", max(quotients), ">=", 1.0)
+    yield printed("bound attained", max(quotients), ">=", 1.0)
 
 
 def returned(
     gradient: Array, error: Array, hessian: Array, off: Array, shares: tuple[float, ...]
 ) -> dict[str, float]:
-    """Return what Corollary 3 promises of a returned point, over what it allows; and (11) there.
+    """Return the quotients of Corollary 3 for a returned point, and the two sides of (11).
 
-    The noisy gradient and Hessian are as long as a return allows, at most, and the noise as (9).
+    The noisy gradient and Hessian are at most as long as a return allows, the noise as (9).
     """
     eps_g, eps_H, M = 0.1, 0.3, 1.0
     c, c1, c2 = shares
@@ -453,18 +453,18 @@ def returned(
 @register(
     "003-30",
     "Corollary 3, by (11) of Lemma 2",
-    "with noise within (9) the point returned is a ((1 + c1) eps_g, (1 + c) eps_H)-2NS",
+    "with noise within (9), the point returned is a ((1 + c1) eps_g, (1 + c) eps_H)-2NS",
     "the same, by \\|\\|g\\|\\| <= \\|\\|g~\\|\\| + c1 eps_g and lambda >= lambda~ - c eps_H",
     verdict="repaired",
     says='Lemma 2: "The true gradient and true minimum eigenvalue of the Hessian satisfy" (11), '
     "\\|\\|g\\|\\| <= (1 + c1) \\|\\|g~\\|\\| and lambda > -(1 + c) |lambda~|; Corollary 3, of the "
     'iteration that halts: "It follows from (11)".',
     hypotheses="noise within (9), \\|\\|g~\\|\\| <= eps_g, lambda~ >= -eps_H: no step is taken",
-    changes="Of the step that is taken, as its proof has it, (11) is right: the gradient's half "
-    "where \\|\\|g~\\|\\| > eps_g, the eigenvalue's where lambda~ < -eps_H.",
+    changes="For the step that is taken, as in its proof, (11) is right: the half on the gradient "
+    "where \\|\\|g~\\|\\| > eps_g, the half on the eigenvalue where lambda~ < -eps_H.",
 )
 def point_returned(effort: Effort) -> Iterator[Evidence]:
-    """Search over noisy gradients and Hessians, and the noise in them; no noisy gradient."""
+    """Search over noisy gradients and Hessians and their noise; take a noisy gradient of 0."""
     space = {
         "gradient": Range(-1.0, 1.0, size=2),
         "error": Range(-1.0, 1.0, size=2),
@@ -479,7 +479,7 @@ def point_returned(effort: Effort) -> Iterator[Evidence]:
     )
     what = "\\|\\|g\\|\\| or -lambda of a returned point / that of the 2NS"
     yield printed(what, found, "<=", 1.0, tolerance=1e-12)
-    yield printed("that is, attained", found.max(), ">=", 1.0 - 1e-9)
+    yield printed("bound attained", found.max(), ">=", 1.0 - 1e-9)
     nothing = np.zeros(2)
     at = returned(nothing, np.ones(2), np.zeros(4), np.eye(2).ravel(), shares)
     yield step(
@@ -489,7 +489,7 @@ def point_returned(effort: Effort) -> Iterator[Evidence]:
     yield step(what, at["eigenvalue"], "<=", 0.0)
 
 
-# --- 003-18: how large a batch ---
+# --- 003-18: the size of a batch ---
 
 
 def deviations(m: int, log: float, B_g: float, B_H: float) -> tuple[float, float]:
@@ -504,7 +504,7 @@ Batch = Callable[..., int]
 def beyond(size: Batch, tolerance: float, eta: float, share: float, n: float) -> float:
     """Return P(a batch's mean is off by more than half the tolerance)/eta, exactly.
 
-    One number a record, -1 or 1, and the share of 1 among all; gradients and Hessians, T = 1.
+    Each record has the value -1 or 1; ``share`` is that of 1. For both derivatives, T = 1.
     """
     m = size(1.0, 1.0, 1.0, 1.0, 1.0, 1, 1, eta, tolerance, tolerance, 9.0)
     total = math.ceil(n * m)
@@ -535,14 +535,14 @@ def proved_failures(d: int, tolerance: float, eta: float) -> float:
     "with \\|S\\| >= max(64 B_g^2 (ln(2dT/eta) + 1/4) max(c1^-2 eps_g^-2, M^2 c2^-2 eps_H^-4), "
     "32 B_H^2 ln(2dT/eta) c^-2 eps_H^-2) a batch is off by at most half of (9)",
     "the same, by Pinelis (1994) and the matrix Bernstein inequality; by way of (23) it takes 128 "
-    "and 64, which is what is used",
+    "and 64, the constants used here",
     verdict="repaired",
     says="'Rearranging the terms, we have the condition for the size of the mini-batch'",
     hypotheses="norms B_g and B_H of gradients and Hessians, batches without replacement",
-    changes="data on which a batch of (24) is off with more probability",
+    changes="data on which a batch of (24) is off with a larger probability",
 )
 def batch_size(effort: Effort) -> Iterator[Evidence]:
-    """Put (24) into (23), and into inequalities that are sharper; exact hypergeometric tails."""
+    """Put (24) into (23) and into sharper inequalities; use exact hypergeometric tails."""
     space = {"tolerance": Range(0.05, 8.0, log=True), "eta": Range(1e-6, 0.9, log=True)}
     wide = space | {"d": Range(1, 10**6, log=True, integer=True)}
     found = search_max(effort, proved_failures, wide)
@@ -552,7 +552,7 @@ def batch_size(effort: Effort) -> Iterator[Evidence]:
     yield printed("exact P(the same) / eta, d = 1", found, "<=", 1.0)
     for size, about in ((printed_batch, step), (theory.second_order_batch, used)):
         shares = []
-        for c, c1 in ((0.1, 0.01), (0.01, 0.1)):  # the gradient decides, the Hessian does
+        for c, c1 in ((0.1, 0.01), (0.01, 0.1)):  # the gradient decides, then the Hessian
             m = size(0.1, 0.3, 0.1, 1.0, 0.25, 54, 200, 0.05, c, c1, 0.1)
             allowed = theory.tolerated_noise(0.1, 0.3, 0.1, c, c1, 0.1)
             bounds = deviations(m, math.log(2 * 54 * 200 / 0.05), 1.0, 0.25)
@@ -560,7 +560,7 @@ def batch_size(effort: Effort) -> Iterator[Evidence]:
         yield about("largest bound of (23) / half of (9)", shares, "<=", 1.0)
 
 
-# --- 003-21: how much data ---
+# --- 003-21: the sample size ---
 
 CONSTANTS = theory.second_order_constants(1.0, 1e-3)
 SHORT, SEARCH = Shares(0.1, 0.25, 0.1), Shares(0.1, 0.25, 0.1, 0.35, 0.2)
@@ -574,9 +574,9 @@ def tolerances(alpha: float) -> dict[str, float]:
 def least_records(
     alpha: float = 0.03, d: int = 54, rho: float = 0.01, eps: tuple[float, float] | None = None
 ) -> float:
-    """Return the records that make the noise of all T iterations tolerable, up to 5 % of runs."""
-    # Measured, not by the paper's formula: quantiles of chi, and the norm of a matrix that is
-    # drawn, with the noise that the paper adds, T its own and nothing spent on f(w0).
+    """Return the records with which the noise of all T iterations is tolerable in 95 % of runs."""
+    # Measured, not from the paper's formula: quantiles of chi, and the norm of a random matrix,
+    # with the paper's noise and T, and no budget spent on f(w0).
     eps_g, eps_H = eps or tuple(tolerances(alpha).values())
     G, M, B_g, B_H = CONSTANTS
     T = math.ceil(math.log(2.0) / theory.min_decrease_short(eps_g, eps_H, G, M, *SHORT[:3]))
@@ -588,12 +588,12 @@ def least_records(
 
 
 def slope(at: Callable[[float], float], low: float, high: float) -> float:
-    """Return the change of ln at over that of ln of its argument."""
+    """Return the slope of ln ``at`` against the logarithm of its argument."""
     return math.log(at(high) / at(low)) / math.log(high / low)
 
 
 def bad_runs(target: SecondOrderTarget, shares: Shares, runs: int, rng: Any) -> int:
-    """Return how many of the runs have noise beyond its tolerance, with n_min records."""
+    """Return the number of runs with noise beyond its tolerance, with n_min records."""
     n, T, *_ = theory.sample_complexity(target, shares)
     _, M, B_g, B_H = target.constants
     long, wide = theory.tolerated_noise(target.eps_g, target.eps_H, M, *shares[:3])
@@ -612,15 +612,15 @@ def bad_runs(target: SecondOrderTarget, shares: Shares, runs: int, rng: Any) -> 
 @register(
     "003-21",
     "Theorem 4, (12)",
-    "n_min grows like d rho^-1/2 alpha^-2, eps_g = alpha, eps_H = sqrt(M alpha), with constants "
-    "that nobody knows (Lemma D.7)",
-    "like d^1/2 for linear predictors (003-1), with all constants: `theory.sample_complexity`",
+    "n_min grows like d rho^-1/2 alpha^-2, eps_g = alpha, eps_H = sqrt(M alpha), with unknown "
+    "constants (Lemma D.7)",
+    "d^1/2 for linear predictors (003-1), with all constants: `theory.sample_complexity`",
     verdict="sharpened",
     says="'n_min = d/sqrt(rho) O~(max(eps_g^-2, eps_g^-1 eps_H^-2, eps_H^-7/2))'",
-    hypotheses="noise and T of Algorithm 1, logistic rows of norm 1, logarithms left in",
+    hypotheses="noise and T of Algorithm 1, logistic rows of norm 1, logarithms included",
 )
 def data_needed(effort: Effort) -> Iterator[Evidence]:
-    """Slopes of what the noise itself takes; noise of whole runs simulated at n_min."""
+    """Measure the slopes for the noise itself; simulate the noise of whole runs at n_min."""
     growth = slope(lambda a: least_records(alpha=1.0 / a), 1e6, 1e8)
     yield printed("exponent of 1/alpha, measured", growth, "<=", 2.05)
     growth = slope(lambda d: least_records(d=int(d), eps=(1.0, 0.03)), 40, 320)
@@ -646,7 +646,7 @@ def data_needed(effort: Effort) -> Iterator[Evidence]:
 
 
 def lowest(d: int, entry: float, random: np.random.Generator) -> float:
-    """Return the smallest eigenvalue of Algorithm 1's noise with entries of that deviation."""
+    """Return the smallest eigenvalue of Algorithm 1's noise, ``entry`` its deviation."""
     noise = symmetric(random.normal(size=d * (d + 1) // 2), d)
     return entry * float(np.linalg.eigvalsh(noise)[0])
 
@@ -667,7 +667,7 @@ def gradient_exceeds(d: int, odds: float, log_power: int, share: float) -> float
 
 
 def constant_losses(effort: Effort) -> Iterator[Evidence]:
-    """Take l = 0: all points are solutions, and no run ends. The root is left out of the log."""
+    """Take l = 0: all points are solutions, yet runs do not end. The log has no root."""
     T, zeta, c, d = 2, 0.5, 0.3, 250
     yield premise("c + c2, c2 = .01", c + 0.01, "<=", 1.0 / 3.0)
     random, draws = effort.random(), effort.cases(100, 300)
@@ -689,19 +689,19 @@ def constant_losses(effort: Effort) -> Iterator[Evidence]:
     "C sqrt(d) B_H sigma_H sqrt(ln T/zeta)/(c eps_H)) records the answer is a 2NS, with "
     "probability ((1 - zeta/T)(1 - C exp(-c C d)))^T (roots lost in our text)",
     "with the sensitivities of (4): 2 sqrt(2d) B_g in the first term, 2 C d B_H without the "
-    "logarithm in the second. (12) has the d: no order of growth is touched",
+    "logarithm in the second. (12) has the d: no order of growth is affected",
     verdict="corrected",
     says="'We substitute for Delta_g and Delta_H from (4)', which are 2 B_g/n and 2 B_H sqrt(d)/n; "
-    "of the second only C sqrt(d) of the norm is left in n_min",
-    hypotheses="losses of 0, d = 250, T = 2, zeta = .5, C up to 10 (a larger one needs d above "
-    "(C ln(T/zeta)/(4 c))^2); the logarithm without a root, the larger n, and for the gradient "
-    "both readings; a run that does not end within T returns nothing, as Algorithm 1 is printed",
-    changes="a display with a d that our text has lost, as (12) asks: it is a slip. The 2 that "
-    "(25) has in its place is of another origin, the half of (9) that is left to the noise",
+    "in the second term of n_min only the C sqrt(d) of the norm is left",
+    hypotheses="zero losses, d = 250, T = 2, zeta = .5, C up to 10 (a larger one needs d above (C "
+    "ln(T/zeta)/(4 c))^2); the logarithm without a root, the larger n, and for the gradient both "
+    "readings; a run that does not end within T returns nothing, as Algorithm 1 is printed",
+    changes="a display with a d that our text has lost, as (12) requires: it is a slip. The 2 that "
+    "(25) has in its place has another origin, the half of (9) that is left to the noise",
     adversary=constant_losses,
 )
 def data_as_displayed(effort: Effort) -> Iterator[Evidence]:
-    """Draw the noise of the Hessian at n_min; exact tails of that of the gradient."""
+    """Draw the noise of the Hessian at n_min; use exact tails for that of the gradient."""
     for each in constant_losses(effort):
         if each.about != "premise":
             yield each
@@ -723,14 +723,14 @@ def data_as_displayed(effort: Effort) -> Iterator[Evidence]:
     "Theorem 8, (18), (19)",
     "with a line search n_min grows like d rho^-1/2 max(eps_g^-2, eps_g^-1 eps_H^-2, eps_H^-7/2), "
     "logarithms hidden",
-    "the same with d^1/2 for linear predictors (003-1), all constants, and less slack of the "
+    "the same with d^1/2 for linear predictors (003-1), all constants, and less slack for the "
     "search (003-16)",
     verdict="sharpened",
     says="'it is in the same order as the first term inside the max'",
     hypotheses="lambda = sigma_g, T by (17), constants of logistic rows of norm 1",
 )
 def searching_data(effort: Effort) -> Iterator[Evidence]:
-    """Weigh what the search takes, (16), against what the noise of the gradient takes."""
+    """Compare the data for the search, (16), with those for the noise of the gradient."""
     _, M, B_g, _ = CONSTANTS
     c, c1, c2, c_g, c_H = SEARCH
     assert c_g is not None and c_H is not None
@@ -755,7 +755,7 @@ def searching_data(effort: Effort) -> Iterator[Evidence]:
 
 
 def printed_batch_data(eps_g: float, eps_H: float, s: float, sigma: float, T: int, d: int) -> float:
-    """Return (25) without its Hessian's terms; zeta = eta = .05."""
+    """Return (25) without the terms of the Hessian; zeta = eta = .05."""
     tolerance = min(SHORT.c1 * eps_g, SHORT.c2 / CONSTANTS.M * eps_H**2)
     noise = 2.0 * math.sqrt(2.0 * d * math.log(T / 0.05)) * sigma / tolerance
     log = math.log(2.0 * d * T / 0.05) + 0.25
@@ -763,7 +763,7 @@ def printed_batch_data(eps_g: float, eps_H: float, s: float, sigma: float, T: in
 
 
 def used_batch_data(eps_g: float, eps_H: float, s: float, sigma: float, T: int, d: int) -> float:
-    """Return the number of records for the same, s^-1 in every term, and 128 (errata 003-18)."""
+    """Return the same with s^-1 in every term, and 128 (errata 003-18)."""
     tolerance = min(SHORT.c1 * eps_g, SHORT.c2 / CONSTANTS.M * eps_H**2)
     noise = 2.0 * theory.gradient_noise_norm(d, 2.0 * sigma, 0.05 / T) / tolerance
     m = theory.second_order_batch(
@@ -779,7 +779,7 @@ def ends(n: float, s: float, sigma: float, T: int, d: int, eps_g: float) -> floa
 
 
 def batches_as_printed(effort: Effort) -> Iterator[Evidence]:
-    """Take the largest n_min of (25), its batch of (24), and ask whether the run can end."""
+    """Take the largest n_min of (25), its batch of (24), and test whether the run can end."""
     at: Any = {"eps_g": 0.06, "eps_H": 0.245, "s": 1e-4, "sigma": 1e7, "T": 200, "d": 54}
     n = printed_batch_data(**at)
     size = printed_batch(0.06, 0.245, CONSTANTS.M, 1.0, CONSTANTS.B_H, 54, 200, 0.05, *SHORT[:3])
@@ -792,15 +792,15 @@ def batches_as_printed(effort: Effort) -> Iterator[Evidence]:
     "Theorem B.3, (25)",
     "with batches of s n, n_min is max(2 sqrt(2d) B_g sigma_g sqrt(ln T/zeta)/min(c1 eps_g, "
     "c2 eps_H^2/M), ..., s^-1 64 B_g^2 ...) (roots lost in our text)",
-    "noise of a batch has the sensitivity 2 B_g/(s n), so s^-1 stands in every term, and what "
-    "Theorem 4 lacks (003-29); the batch itself takes eps_H^-4, as in Theorem B.9, not the "
-    "eps_H^-7/2 of (26)",
+    "the noise of a batch has the sensitivity 2 B_g/(s n), so every term has the factor s^-1, and "
+    "the factors that Theorem 4 lacks (003-29); the batch itself takes eps_H^-4, as in Theorem "
+    "B.9, not the eps_H^-7/2 of (26)",
     verdict="corrected",
     says="sensitivities 'will be scaled accordingly by replacing n ... by the mini-batch size'; "
     "(25) has no s^-1 in the terms of the noise",
     hypotheses="n is n_min, the batch at least (24), sigma_g given; zeta = eta = .05",
-    changes="a sigma_g in (25) that stands for the noise over s: a slip of the display, for the "
-    "proof of Theorem B.9 has sigma of order s/epsilon",
+    changes="a sigma_g in (25) that denotes the noise over s: a slip of the display, as the proof "
+    "of Theorem B.9 has sigma of order s/epsilon",
     adversary=batches_as_printed,
 )
 def batch_data(effort: Effort) -> Iterator[Evidence]:
@@ -808,7 +808,7 @@ def batch_data(effort: Effort) -> Iterator[Evidence]:
     at: Any = {"eps_g": 0.06, "eps_H": 0.245, "s": 0.01, "sigma": 1e4, "T": 200, "d": 54}
     for size, about in ((printed_batch_data, printed), (used_batch_data, used)):
         tolerance = min(SHORT.c1 * 0.06, SHORT.c2 / CONSTANTS.M * 0.245**2)
-        # The norm that a share zeta/T of all noise vectors exceeds, exactly.
+        # The exact norm that a share zeta/T of all noise vectors exceeds.
         far = math.sqrt(stats.chi2.isf(0.05 / 200, 54)) * 1e4 * 2.0 / (0.01 * size(**at))
         what = "norm of the noise at n_min / half of its tolerance, s = .01"
         yield about(what, far, "<=", 0.5 * tolerance)
@@ -819,17 +819,17 @@ def batch_data(effort: Effort) -> Iterator[Evidence]:
     "Theorem B.9, (33)",
     "with the noise of Theorem B.8, n_min of batches is of order d sqrt(ln 1/delta)/epsilon "
     "max(eps_g^-2, eps_g^-1 eps_H^-2, eps_H^-4): alpha^-2, as with full batches, for a fixed s",
-    "the same, of order sqrt d for the gradients' noise, while s is above about epsilon/(d sqrt(ln "
-    "1/delta)); below it the batch itself asks for 1/s; the noise by loss distributions is less "
-    "(003-20)",
+    "the same, of order sqrt d for the noise of the gradients, while s is above about epsilon/(d "
+    "sqrt(ln 1/delta)); below that the batch itself requires 1/s; by loss distributions there is "
+    "less noise (003-20)",
     verdict="sharpened",
     says="'the asymptotic dependence of n_min ... on (eps_g, eps_H), (eps, delta)'; s is not named",
     hypotheses="the noise of Theorem B.8, for s = .1; s = .001 and .5 at epsilon = 1e-4, where the "
-    "noise rules",
+    "noise dominates",
     changes="Read as uniform in s it is false: the batch of (25) has s^-1.",
 )
 def batch_orders(effort: Effort) -> Iterator[Evidence]:
-    """Slopes of what the noise of batches takes, by quantiles of chi, far out."""
+    """Measure the slopes for the noise of batches far out, by quantiles of chi."""
 
     def size(alpha: float, epsilon: float = 0.5, d: int = 54, s: float = 0.1) -> float:
         eps_g, eps_H = tolerances(alpha).values()
@@ -845,9 +845,9 @@ def batch_orders(effort: Effort) -> Iterator[Evidence]:
     growth = slope(lambda e: size(1e-6, 1.0 / e), 2e4, 2e6)
     yield printed("exponent of 1/epsilon", growth, "<=", 1.0, tolerance=1e-6)
     spread = size(1e-6, 1e-4, s=1e-3) / size(1e-6, 1e-4, s=0.5)
-    what = "n_min at s = .001 / at s = .5, epsilon = 1e-4, logarithms left in"
+    what = "n_min at s = .001 / at s = .5, epsilon = 1e-4, logarithms included"
     yield printed(what, spread, "<=", 2.0)
     spread = size(1e-6, 0.5, s=1e-3) / size(1e-6, 0.5, s=0.5)
-    yield used("the same at epsilon = .5, where the batch rules", spread, ">=", 400.0)
+    yield used("the same at epsilon = .5, where the batch dominates", spread, ">=", 400.0)
     growth = slope(lambda d: size(1e-6, 1e-5, int(d)), 1e6, 1e8)
-    yield used("exponent of d, the gradient's noise", growth, "<=", 0.51)
+    yield used("exponent of d, noise of the gradient", growth, "<=", 0.51)

@@ -1,6 +1,6 @@
-"""What Gao and Wright (2023) print about sensitivities, searches and batches.
+"""Sensitivities, searches and batches as printed by Gao and Wright (2023).
 
-For comparison only. What is proved stands in :mod:`dpanalysis.theory`.
+For comparison only. The proved bounds are in :mod:`dpanalysis.theory`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ...privacy.queries import NoisyHessian
 
 
 def printed_search_slack(queries: int, failure: float) -> float:
-    r"""Return :math:`8 \ln(i/\eta)`: how far below 0 a query that a line search accepts may be.
+    r"""Return :math:`8 \ln(i/\eta)`: the slack below 0 of an accepted query.
 
     Gao and Wright (2023), Lemma 7 and (16); errata 003-16.
     """
@@ -35,13 +35,13 @@ class PrintedTarget(theory.SecondOrderTarget):
     r"""A target whose n_min is computed with the paper's sensitivities and noise.
 
     The Hessian moves by :math:`2\sqrt d B_H/n`, and its noise is independent on and above the
-    diagonal, so that it is :math:`\sqrt2` times as long. A line search asks for
-    :math:`q(\gamma)`, which brings in the factor ``multiple``, and accepts as in (16); ``convex``
-    changes nothing. Gao and Wright (2023), Theorems 4 and 8; errata 003-1, 003-2, 003-7, 003-16.
+    diagonal, so it is :math:`\sqrt2` times as long. A line search queries :math:`q(\gamma)`, which
+    adds the factor ``multiple``, and accepts as in (16); ``convex`` has no effect. Gao and Wright
+    (2023), Theorems 4 and 8; errata 003-1, 003-2, 003-7, 003-16.
     """
 
     def hessian_change(self) -> float:
-        """Return n times the change of the Hessian, and another factor for the longer noise."""
+        """Return n times the change of the Hessian, times a factor for the longer noise."""
         return 2.0 * math.sqrt(2.0 * self.d) * self.constants.B_H
 
     def slack(self, queries: int, failure: float) -> float:
@@ -64,7 +64,7 @@ def printed_batch(*parameters: Any) -> int:
 
 
 def printed_hessian_sensitivity(facts: PublicFacts, sampling: Sampling) -> float:
-    r"""Return :math:`\Delta_H = 2 \sqrt d B_H/n`: as far as a Hessian of full rank can move.
+    r"""Return :math:`\Delta_H = 2 \sqrt d B_H/n`: the largest change of a Hessian of full rank.
 
     Gao and Wright (2023), (4); :func:`dpanalysis.privacy.queries.hessian_sensitivity` is smaller.
     """
@@ -74,9 +74,9 @@ def printed_hessian_sensitivity(facts: PublicFacts, sampling: Sampling) -> float
 class PrintedHessian(NoisyHessian):
     """A Hessian with noise of one size on and above the diagonal (Algorithm 1): private too.
 
-    What counts for the cost is the Euclidean norm of the entries on and above the diagonal. That
-    is at most the Frobenius norm, which counts those above it twice; for a change that is
-    diagonal the two are the same, so the cost at sigma is that of the smaller noise.
+    The cost depends on the Euclidean norm of the entries on and above the diagonal. It is at most
+    the Frobenius norm, which counts those above it twice; for a diagonal change the two are equal,
+    so the cost at sigma is that of the smaller noise.
     """
 
     off_diagonal = 1.0
@@ -87,7 +87,7 @@ class PrintedHessian(NoisyHessian):
 
 
 class _PrintedNoise:
-    """Noise of the Hessian as it is printed, more than is needed."""
+    """Noise of the Hessian as printed, larger than needed."""
 
     sampling: Sampling
 

@@ -1,4 +1,4 @@
-"""Gao and Wright (2023): sensitivities, and what searches, batches and runs cost."""
+"""Gao and Wright (2023): sensitivities, and the cost of searches, batches and runs."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from ..tools import (
 
 RECORDS = 10_000
 
-# Bound on l'' of the logistic loss, and on the size of that of the sigmoid loss 1/(1 + e^m).
+# Bounds on l'' of the logistic loss and on |l''| of the sigmoid loss 1/(1 + e^m).
 LOGISTIC_CURVATURE = 0.25
 SIGMOID_CURVATURE = 1.0 / (6.0 * math.sqrt(3.0))
 # Signs are decided by a number, so that a search may choose them.
@@ -68,7 +68,7 @@ def logistic_change(w: Array, old: Array, new: Array, y_old: float, y_new: float
 
 
 def sigmoid_change(w: Array, old: Array, new: Array, y_old: float, y_new: float) -> float:
-    """Return the same for the sigmoid loss 1/(1 + exp(y z)), which is not convex."""
+    """Return the same change for the sigmoid loss 1/(1 + exp(y z)), which is not convex."""
     total = np.zeros((w.size, w.size))
     for x, y, sign in ((unit(old), y_old, 1.0), (unit(new), y_new, -1.0)):
         s = special.expit(label(y) * float(x @ w))
@@ -77,7 +77,7 @@ def sigmoid_change(w: Array, old: Array, new: Array, y_old: float, y_new: float)
 
 
 def any_change(old: Array, new: Array) -> float:
-    """Return the same for any two symmetric 3 x 3 Hessians of norm B_H."""
+    """Return the same change for any two symmetric Hessians of norm B_H."""
     pair = [symmetric(entries, 3) for entries in (old, new)]
     shortened = [h / max(1.0, float(np.linalg.norm(h, 2))) for h in pair]
     return float(np.linalg.norm(shortened[0] - shortened[1]))
@@ -88,11 +88,11 @@ def any_change(old: Array, new: Array) -> float:
     "(4), Delta_H",
     "replacing a row moves the Hessian by at most 2 B_H sqrt(d)/n in the Frobenius norm",
     "Hessians l'' x x' of a linear predictor: sqrt 2 B_H/n if l'' >= 0 (logistic), else 2 B_H/n; "
-    "the printed value is attained by Hessians of full rank only",
+    "the printed value is attained only by Hessians of full rank",
     verdict="sharpened",
 )
 def hessian_sensitivity(effort: Effort) -> Iterator[Evidence]:
-    """Brute force over neighbouring rows."""
+    """Search by brute force over neighbouring rows."""
     d = 4
     rows = {name: Range(-3.0, 3.0, size=d) for name in ("w", "old", "new")}
     space = {**rows, "y_old": SIGN, "y_new": SIGN}
@@ -108,12 +108,12 @@ def hessian_sensitivity(effort: Effort) -> Iterator[Evidence]:
     yield printed(what, found, "<=", 1.0, tolerance=1e-12)
     top = convex.max()
     yield used("largest n change / B_H, logistic", top, "<=", math.sqrt(2.0), tolerance=1e-12)
-    yield used("that is, attained", top, ">=", math.sqrt(2.0), tolerance=1e-9)
-    bend = math.log(2.0 + math.sqrt(3.0))  # where the sigmoid bends most
+    yield used("bound attained", top, ">=", math.sqrt(2.0), tolerance=1e-9)
+    bend = math.log(2.0 + math.sqrt(3.0))  # where the curvature of the sigmoid is largest
     along = {"w": bend * e[0], "old": e[0], "new": e[0], "y_old": 1.0, "y_new": -1.0}
     mixed = search_max(effort, sigmoid_change, space, guesses=[along])
     yield used("largest n change / B_H, sigmoid loss", mixed, "<=", 2.0, tolerance=1e-12)
-    yield used("that is, attained", mixed.max(), ">=", 2.0, tolerance=1e-9)
+    yield used("bound attained", mixed.max(), ">=", 2.0, tolerance=1e-9)
     wide = np.eye(54)
     most = logistic_change(0.0 * wide[0], wide[0], wide[1], 1.0, 1.0)
     yield used("noise saved at d = 54, factor", 2.0 * math.sqrt(54.0) / most, ">=", 10.39)
@@ -122,8 +122,8 @@ def hessian_sensitivity(effort: Effort) -> Iterator[Evidence]:
 def worst_rho(d: int, off_diagonal: float, random: np.random.Generator) -> float:
     """Return the largest rho of symmetric Gaussian noise.
 
-    The diagonal has standard deviation 1, as has the sensitivity in the Frobenius norm. The
-    covariance is written in an orthonormal basis of the symmetric matrices, a random one.
+    The diagonal has standard deviation 1, and the sensitivity in the Frobenius norm is 1. The
+    covariance is written in a random orthonormal basis of the symmetric matrices.
     """
     rows, columns = np.triu_indices(d)
     deviations = np.where(rows == columns, 1.0, off_diagonal)
@@ -142,7 +142,7 @@ def worst_rho(d: int, off_diagonal: float, random: np.random.Generator) -> float
     verdict="sharpened",
 )
 def hessian_noise(effort: Effort) -> Iterator[Evidence]:
-    """Cost of the worst change of norm Delta_H, and the size of the noise."""
+    """Compute the cost of the worst change of norm Delta_H, and the size of the noise."""
     random = effort.random()
     dims = range(2, effort.cases(6, 13))
     half = math.sqrt(0.5)
@@ -150,7 +150,7 @@ def hessian_noise(effort: Effort) -> Iterator[Evidence]:
     what = "largest true rho / claimed, changes of norm Delta_H"
     yield printed(what, wide, "<=", 1.0, tolerance=1e-9)
     yield used("the same with the smaller noise", narrow, "<=", 1.0, tolerance=1e-9)
-    # The likelihood ratio depends on one Gaussian number, with variance 2 rho and that mean.
+    # The likelihood ratio depends on one Gaussian variable, with variance 2 rho and that mean.
     change = random.normal(size=(4, 4))
     change += change.T
     change /= np.linalg.norm(change)
@@ -168,7 +168,7 @@ def hessian_noise(effort: Effort) -> Iterator[Evidence]:
         thinner[np.diag_indices(54)] *= math.sqrt(2.0)
         norms += np.linalg.norm(noise, 2), np.linalg.norm(thinner, 2)
     ratio = float(norms[1] / norms[0])
-    yield used("mean norm of the noise, of that printed, d = 54", ratio, "<=", 0.75, cases=draws)
+    yield used("mean norm of the noise / as printed, d = 54", ratio, "<=", 0.75, cases=draws)
 
 
 # --- 003-3 to 003-5: a run whose length depends on the data ---
@@ -180,7 +180,7 @@ NODES = np.polynomial.legendre.leggauss(12)
 def stopping(shift: float, barriers: Array) -> Iterator[tuple[Array, Array, float]]:
     """Yield (losses so far, their probabilities under P, barrier) before each release."""
     # A run makes Gaussian releases, noise 1, whose mean is ``shift`` under P and 0 under Q, and
-    # stops as soon as its privacy loss reaches the barrier, the last one anyway; exact up to
+    # stops as soon as its privacy loss reaches the barrier, or after the last one; exact up to
     # quadrature.
     losses, masses = np.zeros(1), np.ones(1)
     drift = 0.5 * shift * shift
@@ -237,7 +237,7 @@ def stops_at_once() -> float:
 
 
 def realized_delta(most: int) -> float:
-    """Return the exact delta at the realised epsilon of a run that stops when it has lost much."""
+    """Return the exact delta at the realized epsilon of a run that stops at a large loss."""
     delta, shift, counts = 1e-3, 0.1, np.arange(1, most + 1)
     epsilons = np.array([gaussian_epsilon(1.0 / (shift * math.sqrt(k)), delta) for k in counts])
     barriers = epsilons + 0.5 * shift * np.sqrt(counts)
@@ -246,23 +246,23 @@ def realized_delta(most: int) -> float:
 
 
 def run_of_no_steps(effort: Effort) -> Iterator[Evidence]:
-    """Let f(w0) cost something, sigma_f = 10, and the realised epsilon depend on the outcome."""
+    """Let f(w0) have a cost, sigma_f = 10, and let the realized epsilon depend on the outcome."""
     rows = np.ones((10, 1))
     yield premise("row norms / B_g", np.linalg.norm(rows, axis=1), "<=", 1.0)
-    # Without a step rho is 1/(2 sigma_f^2), and by Pinsker no event differs by more than this.
+    # Without a step rho is 1/(2 sigma_f^2), and Pinsker's inequality bounds P(S) - Q(S) by this.
     yield premise("P(a curvature step at w0), eps_H = .1", special.ndtr(-0.35 / 0.05), "<=", 1e-11)
     what = "P(S) - Q(S), S: w0 = 0 is returned, k_g = k_H = 0, sigma_f = 10"
     yield printed(what, stops_at_once(), "<=", math.sqrt(0.5 * 0.5 / 100.0))
-    what = "delta at the realised epsilon of each outcome, nominal 1e-3"
+    what = "delta at the realized epsilon of each outcome, nominal 1e-3"
     yield printed(what, realized_delta(effort.cases(60, 400)), "<=", 1e-3)
 
 
 @register(
     "003-3",
     "Theorems 1, 5, B.5",
-    "a run that took k_g gradient and k_H curvature steps is rho-zCDP with rho of these numbers",
-    "no guarantee: what is read off the run is not counted, nor its last evaluation; the worst "
-    "case T, which the theorems state too, is one, as is a zCDP filter that stops the run",
+    "a run that took k_g gradient and k_H curvature steps is rho-zCDP, rho computed from them",
+    "no guarantee: neither what these numbers reveal nor the last evaluation is counted; the worst "
+    "case T, which the theorems state too, is a guarantee, as is a zCDP filter that stops the run",
     verdict="corrected",
     says="'Suppose a run of Algorithm 1 takes k_g gradient steps and k_H negative curvature steps. "
     "Then the run is rho-zCDP'; Theorem B.5 says 'data-dependent'",
@@ -271,11 +271,11 @@ def run_of_no_steps(effort: Effort) -> Iterator[Evidence]:
     adversary=run_of_no_steps,
 )
 def realized_cost(effort: Effort) -> Iterator[Evidence]:
-    """Return w0 at once; stop when much has been revealed."""
+    """Return w0 at once; stop when the loss is large."""
     what = "P(S) - Q(S), S: w0 = 0 is returned at once (k_g = k_H = 0, sigma_f = inf: rho = 0)"
     yield printed(what, stops_at_once(), "<=", 0.0)
     most = effort.cases(60, 400)
-    what = f"delta at the realised epsilon, all evaluations counted, N <= {most}, nominal 1e-3"
+    what = f"delta at the realized epsilon, all evaluations counted, N <= {most}, nominal 1e-3"
     yield printed(what, realized_delta(most), "<=", 1e-3)
     random, deltas, costs = effort.random(), [], []
     for _ in range(effort.cases(12, 100)):
@@ -302,7 +302,7 @@ def half_normal(start: float, std: float) -> Density:
 
 
 def rounded_up(law: Any, step: float, top: int) -> Array:
-    """Return the law of max(1, ceil(X/step)), the last outcome standing for all beyond."""
+    """Return the law of max(1, ceil(X/step)); the last outcome includes all larger ones."""
     cdf = np.append(law.cdf(step * np.arange(1, top)), 1.0)
     return np.diff(cdf, prepend=0.0)
 
@@ -321,7 +321,7 @@ def half_normal_delta(sigma: float, step: float) -> float:
 
 
 def rounded_bound(effort: Effort) -> Iterator[Evidence]:
-    """Let only T, rounded up, come out, and add the f(w0) of two constant losses, 0 <= l <= B."""
+    """Release only T, rounded up, and use the f(w0) of two constant losses, 0 <= l <= B."""
     losses = np.array([[0.5, 0.5, 1.0], [0.5, 0.5, 0.0]])  # B = 1, n = 3
     yield premise("largest l / B", losses, "<=", 1.0)
     yield premise("change of f(w0) / Delta_f", 3.0 * np.ptp(losses.mean(axis=1)), "<=", 1.0)
@@ -337,11 +337,11 @@ def rounded_bound(effort: Effort) -> Iterator[Evidence]:
     verdict="corrected",
     says="'the zCDP guarantee for the Gaussian mechanism'; (6) has |z|",
     hypotheses="0 <= l <= B; T counted as released, as in rho; rounded up or not",
-    changes="a T that is kept secret, or z in the place of |z|",
+    changes="a T that is kept secret, or z in place of |z|",
     adversary=rounded_bound,
 )
 def iteration_bound(effort: Effort) -> Iterator[Evidence]:
-    """Half-normal noise moves the support: delta does not vanish at any epsilon."""
+    """Half-normal noise changes the support: delta does not vanish at any epsilon."""
     for sigma in (1.0, 10.0):
         delta = hockey_stick(half_normal(0.0, sigma), half_normal(1.0, sigma), 30.0)
         claimed = gaussian_delta(sigma, 30.0)
@@ -385,7 +385,7 @@ def value_change(w: Array, old: Array, new: Array, y_old: float, y_new: float) -
     hypotheses="losses anywhere in [0, B]",
 )
 def bounded_loss(effort: Effort) -> Iterator[Evidence]:
-    """Replace one of several losses; at w0, brute force over rows."""
+    """Replace one of several losses; at w0, search over rows by brute force."""
     losses = effort.random().uniform(size=(200, 9)).round(1)  # B = 1; the last replaces the eighth
     moved = 8.0 * np.abs(
         losses[:, :8].mean(axis=1) - losses[:, [0, 1, 2, 3, 4, 5, 6, 8]].mean(axis=1)
@@ -400,7 +400,7 @@ def bounded_loss(effort: Effort) -> Iterator[Evidence]:
     along = {"w": e, "old": e, "new": e, "y_old": 1.0, "y_new": -1.0}
     found = search_max(effort, value_change, space, guesses=[along])
     yield used("n \\|f(D) - f(D')\\| / \\|\\|w0\\|\\|", found, "<=", 1.0, tolerance=1e-12)
-    yield used("that is, attained", found.max(), ">=", 0.999)
+    yield used("bound attained", found.max(), ">=", 0.999)
 
 
 # --- 003-6, 003-7: the line search ---
@@ -429,17 +429,17 @@ def response_cost(excess: float, epsilon: float) -> float:
     verdict="sharpened",
 )
 def line_search_cost(effort: Effort) -> Iterator[Evidence]:
-    """Exact laws of the line search; exact divergences of randomized response."""
+    """Use exact laws of the line search and exact divergences of randomized response."""
     queries = {
         "queries": Range(-8.0, 8.0, size=8),
         "change": Range(-1.0, 1.0, size=8),
         "scale": Range(0.2, 5.0, log=True),
     }
-    # Halting at the last query although all before it are high takes a high threshold.
+    # To halt only at the last query, although all others are high, takes a high threshold.
     guess = {"queries": [8.0] * 7 + [-8.0], "change": [-1.0] * 7 + [1.0], "scale": 0.2}
     found = search_max(effort, search_loss, queries, cost=16, guesses=[guess])
     yield printed("lambda loss of Algorithm 2", found, "<=", 1.0, tolerance=1e-9)
-    yield printed("that is, nearly attained", found.max(), ">=", 0.99)
+    yield printed("bound nearly attained", found.max(), ">=", 0.99)
     space = {"excess": Range(1e-4, 300.0, log=True), "epsilon": Range(1e-2, 20.0, log=True)}
 
     def against_printed(excess: float, epsilon: float) -> float:
@@ -452,7 +452,7 @@ def line_search_cost(effort: Effort) -> Iterator[Evidence]:
     yield printed("D_a / (a rho)", found, "<=", 1.0, tolerance=1e-9)
     found = search_max(effort, against_used, space)
     yield used("D_a / (a rho)", found, "<=", 1.0, tolerance=1e-9)
-    yield used("that is, attained", found.max(), ">=", 0.999)
+    yield used("bound attained", found.max(), ">=", 0.999)
     ratio = 0.5 / response_cost(1e-6, 1.0)
     yield used("rho printed / rho attained, lambda = 1", ratio, ">=", 1.08)
 
@@ -471,7 +471,7 @@ def query_change(
 
 
 def wrong_step(noise: float, divide: bool) -> float:
-    """Return the chance that Algorithm 2 accepts a step that raises the objective."""
+    """Return the probability that Algorithm 2 accepts a step that raises the objective."""
     # The queries are gamma/8 - gamma^2 at gamma = 4, 2, ..., 1/16 (positive for the last two), and
     # ``noise`` is the sensitivity of q/gamma, lambda = 1.
     steps = 4.0 * 0.5 ** np.arange(7)
@@ -487,15 +487,15 @@ def wrong_step(noise: float, divide: bool) -> float:
     "003-7",
     "Algorithm 3, Delta_q",
     "the queries q(gamma), gamma <= gamma_init, have sensitivity 2 gamma_init B_g \\|\\|g\\|\\|/n",
-    "q(gamma)/gamma >= 0 says the same, with sensitivity 2 B_g \\|\\|g\\|\\|/n at every gamma",
+    "q(gamma)/gamma >= 0 is equivalent, with sensitivity 2 B_g \\|\\|g\\|\\|/n at every gamma",
     verdict="sharpened",
 )
 def query_sensitivity(effort: Effort) -> Iterator[Evidence]:
-    """Brute force over rows, directions and steps; exact laws of one line search."""
+    """Search over rows, directions and steps; use exact laws of one line search."""
     rows = {name: Range(-2.0, 2.0, size=2) for name in ("g", "old", "new")}
     space = {"w": Range(-1e4, 1e4, size=2), **rows, "y_old": SIGN, "y_new": SIGN}
     space["step"] = Range(1e-3, 1.0, log=True)  # of gamma_init = 1
-    # Both labels far wrong, one row along g and one against it.
+    # Both labels are badly misclassified, one row along g and one against it.
     guess: dict[str, Any] = {"w": [0.0, -1e4], "g": [1.0, 0.0], "y_old": 1.0, "y_new": 1.0}
     guess |= {"old": [1.0, 0.01], "new": [-1.0, 0.01], "step": 1.0}
     found = search_max(effort, query_change, space, guesses=[guess])
@@ -507,9 +507,9 @@ def query_sensitivity(effort: Effort) -> Iterator[Evidence]:
     what = "n \\|q(D) - q(D')\\| / (2 gamma_init B_g \\|\\|g\\|\\|)"
     yield printed(what, whole, "<=", 1.0, tolerance=1e-9)
     yield used("the same with gamma for gamma_init", found, "<=", 1.0, tolerance=1e-9)
-    yield used("that is, attained", found.max(), ">=", 0.999)
+    yield used("bound attained", found.max(), ">=", 0.999)
     for noise in (0.002, 0.02):
-        what = f"chance of a step uphill, printed - used, 2 B_g \\|\\|g\\|\\|/n = {noise:g}"
+        what = f"probability of an uphill step, printed - used, 2 B_g \\|\\|g\\|\\|/n = {noise:g}"
         yield used(what, wrong_step(noise, False) - wrong_step(noise, True), ">=", 0.05)
 
 
@@ -536,17 +536,17 @@ def approximation(order: float, noise: float, fraction: float) -> float:
 @register(
     "003-10",
     "(28)",
-    "where s is small and sigma large, epsilon'_N(alpha; sigma, s) is about 2 s^2 alpha/sigma^2 "
-    "(our text has another 2 behind alpha; the product printed before it gives this)",
-    "as a bound it holds there too, four times over; it breaks where order or 1/sigma grow. "
-    "Costs are those of Theorem B.4 or of loss distributions",
+    "for small s and large sigma, epsilon'_N(alpha; sigma, s) is about 2 s^2 alpha/sigma^2 (our "
+    "text has another 2 after alpha; the product printed before it gives this)",
+    "as a bound it holds there too, with a factor of nearly 4 to spare; it fails as the order or "
+    "1/sigma grows. Costs here are those of Theorem B.4 or of loss distributions",
     verdict="sharpened",
     says="'When s is small and sigma is large, we can discard higher-order terms'",
     hypotheses="s alpha sigma^2 well below 1 for the approximation; s = .01, sigma of 5 to 20, "
     "orders of 2 to 64 for the bound",
 )
 def small_batches(effort: Effort) -> Iterator[Evidence]:
-    """One record is 1, all others are 0: the exact divergence by quadrature."""
+    """Integrate the exact divergence where one record is 1 and all others are 0."""
     n = 10**8
     ratios = [
         rdp_without_replacement(a, n, 10, lambda x: rdp_gaussian(x, 50.0))
@@ -581,8 +581,8 @@ def small_batches(effort: Effort) -> Iterator[Evidence]:
 def shared_quotient(order: int, noise: float, m: int, together: bool) -> float:
     """Return the exact cost of two releases of one batch / the bound; m of RECORDS.
 
-    The record moves both by their sensitivity; the bound is Theorem B.4, of both together or
-    of one, twice.
+    The record moves both by their sensitivity; the bound is Theorem B.4 for both, or twice for
+    one.
     """
     exact = renyi(subsampled_gaussian(noise, math.sqrt(2.0), m / RECORDS), order)
     parts = 1 if together else 2
@@ -598,7 +598,7 @@ def full_moves(effort: Effort) -> Iterator[Evidence]:
     moved = np.linalg.norm(2.0 * g[0]) / m, np.linalg.norm(2.0 * H[0]) / m
     yield premise("gradient norms / B_g", np.linalg.norm(g, axis=1), "<=", 1.0)
     yield premise("Hessian norms / B_H", np.linalg.norm(H, 2, axis=(1, 2)), "<=", 1.0)
-    yield premise("what the batch's two means move / (4)", np.array(moved) * m / [2, 4], "==", 1.0)
+    yield premise("changes of the two batch means / (4)", np.array(moved) * m / [2, 4], "==", 1.0)
     apart = shared_quotient(2, 0.5, 100, together=False)
     yield printed("exact / (29) by Theorem B.4, alpha = 2, sigma = .5, s = .01", apart, "<=", 1.0)
 
@@ -609,16 +609,16 @@ def full_moves(effort: Effort) -> Iterator[Evidence]:
     "gradient and Hessian of a batch cost epsilon'_N(alpha; sigma_g, s) + "
     "epsilon'_N(alpha; sigma_H, s)",
     "one batch is amplified once: epsilon'_N at alpha/sigma_g^2 + alpha/sigma_H^2, or exactly, by "
-    "loss distributions; or each has a batch of its own. At large noise (29) is enough, because "
+    "loss distributions; or each uses a separate batch. At large noise (29) suffices, because "
     "Theorem B.4 is loose",
     verdict="corrected",
     says="(29) adds 'T epsilon'_N(alpha; sigma_g, s) + T epsilon'_N(alpha; sigma_H, s)'",
     hypotheses="one evaluation of both on one batch; sensitivities of (4), which a record attains",
-    changes="a batch of its own for the Hessian",
+    changes="a separate batch for the Hessian",
     adversary=full_moves,
 )
 def shared_batch(effort: Effort) -> Iterator[Evidence]:
-    """One record moves both: exact divergences by quadrature."""
+    """Let one record move both; integrate exact divergences."""
     apart = shared_quotient(2, 0.5, 100, together=False)
     yield printed("exact / (29), alpha = 2, sigma = .5, s = .01", apart, "<=", 1.0)
     space = {
@@ -635,11 +635,11 @@ def shared_batch(effort: Effort) -> Iterator[Evidence]:
     pair = Sampled(WithoutReplacement(100), [Gaussian(0.5, 1.0)] * 2, RECORDS)
     by_losses = privacy.epsilon(pair, delta, REPLACE_ONE)
     yield used("loss distribution / exact epsilon = 1, sigma = .5, s = .01", by_losses, ">=", 1.0)
-    yield used("that is, attained", by_losses, "<=", 1.0001)
+    yield used("bound attained", by_losses, "<=", 1.0001)
 
 
 def advanced_step(epsilon: float, delta: float, T: int, s: float) -> float:
-    """Return epsilon_0 of Theorem B.8, nothing spent on f(w0)."""
+    """Return epsilon_0 of Theorem B.8, without budget for f(w0)."""
     return epsilon / (8.0 * s * math.sqrt(2.0 * T * math.log(2.0 / delta)))
 
 
@@ -658,7 +658,7 @@ def advanced_excess(epsilon: float, delta: float, s: float) -> float:
 
 
 def small_share(effort: Effort) -> Iterator[Evidence]:
-    """Spend a part on f(w0), as the theorem asks, and nothing else than the rest is judged."""
+    """Spend a part on f(w0), as the theorem requires; judge only the rest."""
     epsilon, delta, eps_f, delta_f, s = 0.9, 1e-5, 0.1, 1e-6, 1e-3
     yield premise(
         "epsilon_f / epsilon, delta_f / delta", [eps_f / epsilon, delta_f / delta], "<=", 1
@@ -676,17 +676,17 @@ def small_share(effort: Effort) -> Iterator[Evidence]:
     "Theorem B.8",
     "epsilon_0 = epsilon/(8 s sqrt(2 T ln 2/delta)), delta_0 = delta/(4 s T) make T iterations "
     "(epsilon, delta)-private, at any s",
-    "where exp(2 epsilon_0) <= 1 + 4 epsilon_0 and delta_0 <= 1, which bound s from below; T and "
-    "the noise are fixed beforehand, so loss distributions account for the run: some 30 times less "
-    "noise, and 10 times less than by Theorem B.4 where that does not amplify",
+    "true if exp(2 epsilon_0) <= 1 + 4 epsilon_0 and delta_0 <= 1, which bound s from below; T and "
+    "the noise are fixed beforehand, so loss distributions account for the run, with some 30 times "
+    "less noise, and 10 times less than by Theorem B.4 where that does not amplify",
     verdict="corrected",
     says="'Given privacy parameters ... in (0, 1) ..., subsampling parameter s'",
     hypotheses="all of epsilon, delta, epsilon_f, delta_f in (0, 1), s = .001, T = 1",
-    changes="a lower bound of s in the theorem: exp(2 epsilon_0) <= 1 + 4 epsilon_0 is enough",
+    changes="a lower bound on s in the theorem: exp(2 epsilon_0) <= 1 + 4 epsilon_0 suffices",
     adversary=small_share,
 )
 def small_fraction(effort: Effort) -> Iterator[Evidence]:
-    """One record moves gradient and Hessian; exact deltas by quadrature."""
+    """Let one record move gradient and Hessian; integrate exact deltas."""
     pair = subsampled_gaussian(advanced_noise(0.9, 1e-5, 1, 1e-3), math.sqrt(2.0), 1e-3)
     what = "delta at epsilon = .9, s = .001, T = 1, nominal 1e-5"
     yield printed(what, hockey_stick(*pair, 0.9), "<=", 1e-5)
@@ -713,7 +713,7 @@ def small_fraction(effort: Effort) -> Iterator[Evidence]:
 
 
 def amplified(noise: float, s: float, epsilon: float) -> float:
-    """Return the exact delta of Gaussian noise on a batch, at epsilon', / s delta."""
+    """Return the exact delta of Gaussian noise on a batch at epsilon', over s delta."""
     base = gaussian_delta(noise, epsilon)
     if base < 1e-200:
         return 0.0
@@ -724,12 +724,12 @@ def amplified(noise: float, s: float, epsilon: float) -> float:
 @register(
     "003-25",
     "Theorem B.6",
-    "sampling without replacement makes (epsilon, delta) into (ln(1 + s(e^epsilon - 1)), s delta), "
+    "sampling without replacement turns (epsilon, delta) into (ln(1 + s(e^epsilon - 1)), s delta), "
     "and ln(1 + s(e^epsilon - 1)) <= s(e^epsilon - 1)",
     verdict="holds",
 )
 def amplification(effort: Effort) -> Iterator[Evidence]:
-    """Exact deltas of Gaussian noise, by quadrature."""
+    """Integrate exact deltas of Gaussian noise."""
     space = {
         "noise": Range(0.3, 10.0, log=True),
         "s": Range(1e-3, 1.0, log=True),
@@ -737,7 +737,7 @@ def amplification(effort: Effort) -> Iterator[Evidence]:
     }
     found = search_max(effort, amplified, space, cost=effort.cases(10, 40))
     yield printed("delta / s delta", found, "<=", 1.0, tolerance=1e-6)
-    yield printed("that is, attained", found.max(), ">=", 0.999)
+    yield printed("bound attained", found.max(), ">=", 0.999)
     grid = np.linspace(0.0, 10.0, 101)
     worst = max((amplify(grid, s) - s * np.expm1(grid)).max() for s in (1e-6, 0.1, 1.0))
     yield printed("ln(1 + s(e^epsilon - 1)) - s(e^epsilon - 1)", worst, "<=", 0.0)
@@ -747,7 +747,7 @@ def amplification(effort: Effort) -> Iterator[Evidence]:
 
 
 def composed(epsilon: float, count: int, at: float) -> float:
-    """Return the exact delta at ``at`` of randomized responses, which dominate all such."""
+    """Return the exact delta at ``at`` of randomized responses, which dominate all releases."""
     yes = np.arange(count + 1.0)
     log_p = special.gammaln(count + 1.0) - special.gammaln(yes + 1.0)
     log_p = log_p - special.gammaln(count - yes + 1.0)
@@ -764,7 +764,7 @@ def corollary(epsilon: float, count: int, delta: float, over_log: bool = True) -
 
 
 def for_the_corollary(effort: Effort) -> Iterator[Evidence]:
-    """Let the root, whose end our text has lost, reach as far as suits the paper."""
+    """Read the root, whose end is lost in our text, in the paper's favor."""
     yield premise("epsilon", 0.9, "<=", 1.0)
     least = min(corollary(0.9, 1000, 0.999, over_log) for over_log in (True, False))
     yield printed("smaller exact delta / delta', delta' = .999, k = 1000", least, "<=", 1.0)
@@ -776,16 +776,16 @@ def for_the_corollary(effort: Effort) -> Iterator[Evidence]:
     "k (epsilon_0, delta_0)-DP releases are (epsilon, k delta_0 + delta')-DP for epsilon = "
     "sqrt(2 k ln 1/delta') epsilon_0 + k epsilon_0 (e^epsilon_0 - 1); epsilon_0 = "
     "epsilon/(2 sqrt(2 k ln 1/delta')) suffices for epsilon < 1",
-    "the corollary for delta' up to .99, as far as searched (the paper takes delta/2); costs are "
+    "the corollary for delta' up to .99, as far as searched (the paper uses delta/2); costs are "
     "those of an accountant that composes exactly",
     verdict="corrected",
     says="'As a corollary, for 0 < eps < 1, it suffices to choose', for every delta'",
     hypotheses="epsilon = .9, delta' = .999, 1,000 releases",
-    changes="a bound on delta' in the corollary; the theorem, and the use the paper makes, hold",
+    changes="a bound on delta' in the corollary; the theorem, and its use in the paper, hold",
     adversary=for_the_corollary,
 )
 def advanced_composition(effort: Effort) -> Iterator[Evidence]:
-    """Exact composition of randomized response, which no release of that loss exceeds."""
+    """Compose randomized response exactly; no release of the same loss exceeds it."""
 
     def theorem(epsilon: float, count: int, delta: float) -> float:
         root = math.sqrt(2.0 * count * math.log(1.0 / delta)) * epsilon

@@ -1,6 +1,6 @@
 """Fang et al. (2023): gradient and value clipping.
 
-What decides each statement is in ``ITEMS``.
+``ITEMS`` lists its statements and what decides each.
 """
 
 from ..registry import Paper, register
@@ -29,7 +29,7 @@ Algorithm 4 | standard | SGD, for Lemma A.12
 Proposition 4.2 | 004-10 004-18 |
 Proposition 4.3 | 004-11 004-18 |
 Proposition 4.4 | 004-2 004-3 004-8 004-19 |
-Theorem 4.5 | repaired: 004-15 004-2 004-3 004-19 | the rate, of gradients too, with three misprints of its premises; `theory.clipped_sgd_bound` has all constants
+Theorem 4.5 | repaired: 004-15 004-2 004-3 004-19 | the rate, also for gradients, with three misprints in its premises; `theory.clipped_sgd_bound` has all constants
 Remark 4.1 | 004-10 004-11 | light tails without Lipschitz constants: `theory.clipped_sgd_bound`
 Remark 4.2 | 004-12 |
 Corollary 5.1 | 004-13 |
@@ -55,16 +55,16 @@ Figure 1 | 004-7 | `python -m figures clipping_epochs cnn_clipping`; VGG16 featu
 Figure 2 | drawn | `python -m figures clipping_epochs cnn_clipping`
 Figure 3 | drawn | `python -m figures clipping_epochs cnn_clipping`
 Figure 4 | drawn | `python -m figures clipping_synthetic`
-Figure 5 | drawn | `python -m figures clipping_privacy`; C.2 says that the gap grows "as the privacy level epsilon becomes larger", and its numbers and its reason that it grows as epsilon becomes smaller, as ours does
+Figure 5 | drawn | `python -m figures clipping_privacy`; C.2 says that the gap grows "as the privacy level epsilon becomes larger", while its numbers and its reason say that it grows as epsilon becomes smaller, as it does here
 Headline: utility without a bias term, without Lipschitz losses | 004-15 004-11 | `theory.clipped_sgd_bound`
 Headline: no clipping happens, with high probability | 004-8 004-11 | for batches of a fixed size as printed
-Headline: clipping gets rarer as training goes on | drawn | `python -m figures clipping_epochs`
+Headline: clipping gets rarer as training proceeds | drawn | `python -m figures clipping_epochs`
 Headline: value clipping bounds every gradient by C | holds: 004-1 004-4 | with f_i, as section 5 prints it above Algorithm 3
 Headline: value clipping is nearly as accurate for linear models, less for networks | drawn | `python -m figures clipping_epochs clipping_table`
 Headline: value clipping is the fastest private method | not checkable | a timing on their machine; `python -m figures clipping_seconds` here, where it computes every norm
 """
 
 GAPS = {
-    "004-6": "The constants c1 to c5 are open in the paper: 004-8 and 004-15 choose them for it.",
-    "004-14": "A slip of one word in C.2, which the numbers of its paragraph put right: Figure 5.",
+    "004-6": "The paper leaves c1 to c5 open: 004-8 and 004-15 choose them in the paper's favor.",
+    "004-14": "A slip of one word in C.2, which the numbers of its paragraph correct: Figure 5.",
 }

@@ -1,4 +1,4 @@
-"""Fang et al. (2023): weak growth, whether gradients are clipped, and the bounds on the error."""
+"""Fang et al. (2023): weak growth, whether gradients are clipped, and error bounds."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def network(x: Array, weights: list[Array]) -> tuple[float, float]:
     scores = weights[-1] @ inputs[-1]
     loss = float(special.logsumexp(scores - scores[0]))
     error = special.softmax(scores)
-    error[0] = -float(error[1:].sum())  # p_0 - 1, with all its digits
+    error[0] = -float(error[1:].sum())  # p_0 - 1, without cancellation
     total = 0.0
     for W, entering in zip(weights[::-1], inputs[::-1]):
         total += float(error @ error) * float(entering @ entering)  # of an outer product
@@ -58,7 +58,7 @@ def sums(weights: list[Array]) -> float:
 
 def networks(random: np.random.Generator, cases: int) -> Iterator[tuple[Array, list[Array]]]:
     """Yield inputs and weights: random networks, and those where all layers are aligned."""
-    # The worst probability of the right class, and the scores that give it.
+    # The worst probability of the true class, and the scores that give it.
     p = optimize.brentq(lambda p: (1.0 - p) / p + 2.0 * math.log(p), 0.1, 0.5)
     for gain in (1.0, 30.0):
         layer = np.full((1, 1), gain)
@@ -105,7 +105,7 @@ def network_growth(effort: Effort) -> Iterator[Evidence]:
     what = "\\|\\|grad f\\|\\|^2 / bound"
     yield printed(what, by_printed, "<=", 1.0, tolerance=1e-9, cases=cases)
     yield used(what, by_used, "<=", 1.0, tolerance=1e-9, cases=cases)
-    yield used("that is, attained", max(by_used), ">=", 0.999)
+    yield used("bound attained", max(by_used), ">=", 0.999)
     what = "with a sum over j, three layers or more"
     yield used(what, max(by_sums), ">=", 10.0, cases=cases)
 
@@ -118,7 +118,7 @@ def wave_growth(heights: Array, phases: Array, at: float) -> float:
     L = float(np.abs(np.cos(k * grid + phases) @ (heights * k**2)).max())
     value = float(np.cos(k * at + phases) @ heights)
     slope = -float(np.sin(k * at + phases) @ (heights * k))
-    # The grid misses the infimum and L by little; both are moved to the safe side.
+    # The grid misses the infimum and L by a small amount; both are moved to the safe side.
     jolt = float(np.abs(heights) @ k**4) * (grid[1, 0]) ** 2
     return slope**2 / (2.0 * (L + jolt) * max(value - float(values.min()) + jolt, 1e-12))
 
@@ -140,7 +140,7 @@ def weak_growth(effort: Effort) -> Iterator[Evidence]:
     guess = {"heights": [1.0, 0.0, 0.0], "phases": [0.0] * 3, "at": math.pi + 0.1}
     found = search_max(effort, wave_growth, waves, cost=2, guesses=[guess])
     yield printed("h'^2 / (2 L (h - inf h)), sums of cosines", found, "<=", 1.0, tolerance=1e-9)
-    yield printed("that is, nearly attained", found.max(), ">=", 0.99)
+    yield printed("bound nearly attained", found.max(), ">=", 0.99)
     margins = np.linspace(-60.0, 60.0, effort.cases(100_001, 2_000_001))
     loss = Logistic()
     ones = np.ones_like(margins)
@@ -149,7 +149,7 @@ def weak_growth(effort: Effort) -> Iterator[Evidence]:
     yield printed("l'^2 / (l/2)", 2.0 * top, "<=", 1.0, cases=n)
     kappa = loss.weak_growth(1.0)[0]
     yield used("l'^2 / (kappa l)", top / kappa, "<=", 1.0, tolerance=1e-12, cases=n)
-    yield used("that is, attained", top / kappa, ">=", 1.0 - 1e-6)
+    yield used("bound attained", top / kappa, ">=", 1.0 - 1e-6)
     p = optimize.brentq(lambda p: (1.0 - p) / p + 2.0 * math.log(p), 0.1, 0.5, xtol=1e-15)
     exact = (1.0 - p) ** 2 / -math.log(p)
     yield used("kappa from its equation", exact, "==", kappa, tolerance=1e-12)
@@ -161,7 +161,7 @@ def weak_growth(effort: Effort) -> Iterator[Evidence]:
 def log_moment(
     squares: Array, log_weights: Array, variance: float, dimension: int, scale: float
 ) -> float:
-    """Return ln E exp(||a + xi||^2/scale) for ||a||^2 of a finite law and Gaussian xi.
+    """Return ln E exp(||a + xi||^2/scale) for Gaussian xi and ||a||^2 of a finite law.
 
     ``variance`` is that of each of the ``dimension`` coordinates of xi.
     """
@@ -205,10 +205,10 @@ def poisson_moment(gradients: Array, rate: float, noise: float, dimension: int) 
 
 
 def everyone_drawn(c1: float, c2: float, c3: float, c4: float, c5: float) -> dict[str, float]:
-    """Return a setting of (2) in which too often all samples are drawn, several times in a row.
+    """Return a setting of (2) in which all samples are drawn too often, several times in a row.
 
     f_i(w) = w^2/2 for all i, from 1; q = 1/8, so that a batch of all has factor 1 - 8 eta = -3.
-    The chance of s such steps in a row, the noise leaning outwards, is (q^n/2)^s; delta' is its
+    The probability of s such steps in a row, with outward noise, is (q^n/2)^s; delta' is its
     square. The number of samples grows until the step size is 1/2 and the gradient passes C.
     """
     rate, n, rho, delta = 0.125, 16, 1e-9, 0.1
@@ -238,7 +238,7 @@ def everyone_drawn(c1: float, c2: float, c3: float, c4: float, c5: float) -> dic
 
 
 def no_constants(effort: Effort) -> Iterator[Evidence]:
-    """Choose all five constants for the paper; they may depend on L and the initial gap."""
+    """Choose all five constants in the paper's favor; they may depend on L and the initial gap."""
     each = np.geomspace(0.01, 100.0, effort.cases(3, 5))
     found = [everyone_drawn(*constants) for constants in itertools.product(each, repeat=5)]
     yield premise("T / (epsilon/(c1 q^2))", [at["T c1 q^2 / epsilon"] for at in found], ">=", 1.001)
@@ -260,25 +260,25 @@ def no_constants(effort: Effort) -> Iterator[Evidence]:
     "004-8",
     "Proposition 4.4",
     "Pr[no gradient exceeds C] >= 1 - delta' for C = c3 + c4 sqrt(ln(nT/delta')) (root lost in our "
-    "text), with the Poisson batches of Algorithm 1, for every delta' in (0, .5), as is meant",
-    "for batches of a fixed size; for Poisson batches with the C and the step size of "
+    "text), with the Poisson batches of Algorithm 1, for every delta' in (0, .5), as intended",
+    "true for batches of a fixed size, and for Poisson batches with the C and the step size of "
     '`theory.clipped_sgd_bound(sampling="poisson")`, whose noise has s^2 = 2/(1 - e^-2) '
     "(K (\\|\\|grad f\\|\\|^2 + rho^2)/(q B) + C^2 d sigma^2/B^2), K = (1/2 - q)/ln((1-q)/q)",
     verdict="corrected",
     says='"Pr[E] >= 1 - delta\'", where E is "the event of no clipping", with c1, c2, c5 "absolute '
     'constants" and c3, c4 "constants that depend on L and D_f".',
-    hypotheses="convex L-smooth f_i, Assumption 4.1, (2) in full, T > epsilon/(c1 q^2), delta "
-    "and delta' below .5 (004-2), for any c1 to c5; c3, c4 may depend on rho (004-19). C has the "
-    "root that weak growth puts over the objective's bound in the proof. The delta' of the "
-    "violations are far below any use",
-    changes="For delta' in (.5, 1), as is printed, nothing here violates it; nor where delta' has "
-    "a lower bound that is some power of n: a batch far larger than B is that rare. With batches "
-    "of a fixed size (the proof divides by \\|B_t\\|) it holds: 004-11. Nor do these runs violate "
-    "it where C has the logarithm without a root and c1 to c5 are 1.",
+    hypotheses="convex L-smooth f_i, Assumption 4.1, (2) in full, T > epsilon/(c1 q^2), delta and "
+    "delta' below .5 (004-2), for any c1 to c5; c3, c4 may depend on rho (004-19). C has the root "
+    "that the proof, by weak growth, puts over the bound of the objective. The delta' of the "
+    "violations are far below any practical value",
+    changes="Nothing here violates it for delta' in (.5, 1), as printed, or if delta' is bounded "
+    "below by some power of n, as batches far larger than B are that rare. With batches of a fixed "
+    "size (the proof divides by \\|B_t\\|) it holds: 004-11. Nor do these runs violate it if C has "
+    "the logarithm without a root and c1 to c5 are 1.",
     adversary=no_constants,
 )
 def batch_noise(effort: Effort) -> Iterator[Evidence]:
-    """Equal gradients, for which any rho does; all batches of a few gradients."""
+    """Use equal gradients, which allow any rho, and all batches of a few gradients."""
     yield from of_adversary(no_constants, effort)
     grid = itertools.product((0.01, 1.0, 100.0), repeat=5)
     rare = [everyone_drawn(*constants)["log_failure"] for constants in grid]
@@ -293,11 +293,11 @@ def batch_noise(effort: Effort) -> Iterator[Evidence]:
     moments = search_max(effort, poisson_moment, space, guesses=[guess])
     what = "ln E exp(\\|\\|zeta\\|\\|^2/s^2), all batches of 7 gradients"
     yield used(what, moments, "<=", 1.0, tolerance=1e-12)
-    yield used("that is, attained by the noise alone", moments.max(), ">=", 1.0 - 1e-9)
+    yield used("bound attained by the noise alone", moments.max(), ">=", 1.0 - 1e-9)
 
 
 def far_centers(c1: float, c3: float, c4: float) -> dict[str, float]:
-    """Return C over the gradients at w_0, of f_i = (w -+ rho)^2/2 from 0, where it is a half.
+    """Return C over the gradients at w_0 = 0 of f_i = (w -+ rho)^2/2: one half.
 
     Full batches of two; epsilon = 1, T = 2/c1 or more, and delta' = .6 as printed.
     """
@@ -310,7 +310,7 @@ def far_centers(c1: float, c3: float, c4: float) -> dict[str, float]:
 
 
 def no_norm_without_rho(effort: Effort) -> Iterator[Evidence]:
-    """Choose c1, c3 and c4 for the paper: functions of L = 1 and D_f = 0 are constants here."""
+    """Choose c1, c3, c4 in the paper's favor: functions of L = 1, D_f = 0 are constants here."""
     each = np.geomspace(1e-3, 1e6, effort.cases(10, 28))
     found = [far_centers(*constants) for constants in itertools.product(each, repeat=3)]
     yield premise("rho of Assumption 4.1 / rho", [at["rho"] for at in found], "<=", 1.0)
@@ -322,7 +322,7 @@ def no_norm_without_rho(effort: Effort) -> Iterator[Evidence]:
     "004-19",
     "Proposition 4.4, Theorem 4.5",
     "c3 and c4 depend on L and D_f: with C = c3 + c4 sqrt(ln(nT/delta')) no gradient exceeds C",
-    "on rho too: `theory.no_clipping_norm`",
+    "they depend on rho too: `theory.no_clipping_norm`",
     verdict="corrected",
     says='"c3, c4 are constants that depend on L and D_f".',
     hypotheses="L = 1, D_f = 0, Assumption 4.1 with equality, full batches, delta' = .6, for any "
@@ -331,7 +331,7 @@ def no_norm_without_rho(effort: Effort) -> Iterator[Evidence]:
     adversary=no_norm_without_rho,
 )
 def norm_needs_rho(effort: Effort) -> Iterator[Evidence]:
-    """Two centers that are far apart."""
+    """Use two centers that are far apart."""
     yield from of_adversary(no_norm_without_rho, effort)
     rho = np.geomspace(1e-3, 1e6, 10)
     norms = [theory.no_clipping_norm(0.0, 1.0, each, 2, 1000, 0.01) for each in rho]
@@ -354,7 +354,7 @@ def last_gap(
 def pessimistic(
     start: float, centers: Array, batches: Array, noises: Array, B: float, corrected: bool
 ) -> float:
-    """Return the bound on that for any eta <= 1."""
+    """Return the bound on this gap for any eta <= 1."""
     T = len(noises)
     sampled = float((batches.sum(axis=1) ** 2).sum()) / B**2
     noise = float(noises @ noises) / B**2
@@ -395,7 +395,7 @@ def tail_quotient(c1: float) -> float:
 
 
 def first_step_tail(effort: Effort) -> Iterator[Evidence]:
-    """Choose c1 for the paper; the setting of `tail_quotient` is in the premises."""
+    """Choose c1 in the paper's favor; the setting of `tail_quotient` is in the premises."""
     curvature, eta, B, n = 1.0, 1.0, 4.0, 8
     yield premise("eta L", eta * curvature, "<=", 1.0)
     yield premise("B / n", B / n, "<=", 1.0)
@@ -406,16 +406,16 @@ def first_step_tail(effort: Effort) -> Iterator[Evidence]:
 
 @register(
     "004-9",
-    "Lemma B.1, (14) (lost in our text: from the end of its proof)",
+    "Lemma B.1, (14) (lost in our text; taken from the end of its proof)",
     "P(f(w_priv) - f* >= 2 (f(w_0) - f*) + T^2 C^2/L + t) <= "
     "2 exp(-t c1 L B^2/(T^2 C^2 d sigma^2)) for eta <= 1/L",
-    "f(w_t) - f* <= 2 (f(w_0) - f*) + (2 T/(L B^2)) sum_t (C^2 \\|B_t\\|^2 + "
-    "\\|\\|xi_t\\|\\|^2): a square of a sum costs a factor 2, a Poisson batch can be larger than B",
+    "f(w_t) - f* <= 2 (f(w_0) - f*) + (2 T/(L B^2)) sum_t (C^2 \\|B_t\\|^2 + \\|\\|xi_t\\|\\|^2): "
+    "the square of a sum costs a factor 2, and a Poisson batch can be larger than B",
     verdict="corrected",
     says='"Let w_priv be the output from Algorithm 1 with eta <= 1/L": then (14), for "some '
     'absolute constant c1 > 0".',
     hypotheses="L = 1, eta = 1, B = 4 of n = 8, Poisson batches, for any c1",
-    changes="Its use is not touched: Theorem 4.5 needs some polynomial in its place.",
+    changes="Its use is not affected: Theorem 4.5 needs only some polynomial in its place.",
     adversary=first_step_tail,
 )
 def pessimistic_bound(effort: Effort) -> Iterator[Evidence]:
@@ -443,7 +443,7 @@ def pessimistic_bound(effort: Effort) -> Iterator[Evidence]:
     }
     found = search_max(effort, partial(quotient, corrected=True), space, guesses=[worst])
     yield used("gap / bound used, up to 3 steps", found, "<=", 1.0, tolerance=1e-12)
-    yield used("that is, attained", found.max(), ">=", 1.0 - 1e-9)
+    yield used("bound attained", found.max(), ">=", 1.0 - 1e-9)
 
 
 # --- 004-10, 004-11: paths ---
@@ -492,14 +492,14 @@ def exceeded(effort: Effort, bound: Callable[..., float]) -> list[float]:
     "Proposition 4.2",
     "max_t f(w_t) - f* <= 2 (f(w_0) - f*) + O(ln T/delta) with probability 1 - delta for SGD with "
     "E exp(\\|\\|zeta_t\\|\\|^2/sigma^2) <= e and eta <= min{1/(2L), 1/(sigma sqrt T)}, the noise "
-    "centered and with this moment given the past, as the proof takes it",
+    "centered and with this moment given the past, as in the proof",
     "`theory.sgd_objective_bound`, without the factor ln T",
     verdict="sharpened",
     says='"the iterates generated from the vanilla SGD algorithm (Algorithm 2) with '
     'sub-Gaussian noise".',
     hypotheses="smooth f, independent centered noise with E exp(zeta^2/sigma^2) <= e, the printed "
     "step sizes",
-    changes="Read as a statement on any noise with that moment it is false: 004-18.",
+    changes="Read as a statement about any noise with that moment, it is false: 004-18.",
 )
 def objective_of_paths(effort: Effort) -> Iterator[Evidence]:
     """Follow many paths with centered noise."""
@@ -522,8 +522,8 @@ def of_one_size(c: float) -> dict[str, float]:
     """Return a setting of f = w^2/2 from 0, and ln of P(f(w_T) > c ln(T/delta))/delta at least.
 
     The noise is S times fair signs, S drawn once: S^2 = a sigma^2 with probability
-    (e - 1)/(e^a - 1), or 0. The step is so small that no sign has more than .01/T of its weight
-    lost at the end.
+    (e - 1)/(e^a - 1), or 0. The step is so small that each sign has lost at most .01/T of its
+    weight at the end.
     """
     T = 10**6
     sigma = 100.0 * T**1.5
@@ -544,7 +544,7 @@ def of_one_size(c: float) -> dict[str, float]:
 
 
 def any_noise(effort: Effort) -> Iterator[Evidence]:
-    """Choose the constant in O(ln(T/delta)) for the paper, L = 1."""
+    """Choose the constant in O(ln(T/delta)) in the paper's favor, L = 1."""
     constants = np.geomspace(1.0, 1e3, effort.cases(7, 61))
     found = [of_one_size(c) for c in constants]
     yield premise("eta L", [at["eta"] for at in found], "<=", 0.5)
@@ -559,26 +559,24 @@ def any_noise(effort: Effort) -> Iterator[Evidence]:
 @register(
     "004-18",
     "Propositions 4.2 and 4.3, their hypothesis",
-    "E exp(\\|\\|zeta_t\\|\\|^2/sigma^2) <= e for every t is all that is needed of the noise",
-    "E(zeta_t \\| past) = 0 and the moment given the past, as Algorithm 1's noise has both",
+    "E exp(\\|\\|zeta_t\\|\\|^2/sigma^2) <= e for every t is the only condition on the noise",
+    "also E(zeta_t \\| past) = 0, and the moment given the past; the noise of Algorithm 1 has both",
     verdict="corrected",
     says='"there exist sigma > 0 such that E[exp(\\|\\|zeta^(t)\\|\\|^2/sigma^2)] <= e for any t"; '
     "the proof has it given F_{t-1}.",
     hypotheses="f = w^2/2, the printed step size, noise that is centered given the past, for any "
     "constant in O(ln(T/delta))",
-    changes='It is an omission: "SGD with sub-Gaussian noise" means both, and nothing that is '
-    "derived from it is touched (004-10, 004-11).",
+    changes='It is an omission: "SGD with sub-Gaussian noise" means both, and nothing derived '
+    "from it is affected (004-10, 004-11).",
     adversary=any_noise,
 )
 def noise_given_the_past(effort: Effort) -> Iterator[Evidence]:
-    """Noise whose size is drawn once, and noise that pushes."""
+    """Use noise whose size is drawn once, and noise with a nonzero mean."""
     yield from of_adversary(any_noise, effort)
     given = of_one_size(1.0)["moment given S"]
-    yield used("ln E exp(zeta_t^2/sigma^2) given the past, this noise, least", given, ">=", 5.0)
+    yield used("smallest ln E exp(zeta_t^2/sigma^2) given the past, this noise", given, ">=", 5.0)
     far = [pushed(c) for c in np.geomspace(1.0, 1e3, 7)]
-    what = (
-        "nor can its mean be left out: gap / (c ln(T/delta)), zeta = -sigma, least over c to 1000"
-    )
+    what = "mean not 0: gap / (c ln(T/delta)), zeta = -sigma, smallest over c to 1000"
     yield used(what, far, ">=", 1.0)
 
 
@@ -605,7 +603,7 @@ def largest_gradients(T: int, scale: float, runs: int, random: np.random.Generat
     '"when Assumption 4.1 holds".',
     hypotheses="as 004-10, with Assumption 4.1",
     changes="As for 004-10. The proof applies Lemma A.8 to norms, which are not centered, of fixed "
-    "samples, which are not random; `theory.no_clipping_norm` does without.",
+    "samples, which are not random; `theory.no_clipping_norm` does not need it.",
 )
 def gradients_of_paths(effort: Effort) -> Iterator[Evidence]:
     """Follow paths with centered noise."""
@@ -673,7 +671,7 @@ def over_rate(
 
 
 def steepest(values: Array, curvatures: Array) -> float:
-    """Return max f_i'^2/(2 L n (f - mean least f_i)) for f_i = a_i (w - c_i)^2/2, L = max a_i."""
+    """Return max f_i'^2/(2 L n (f - mean inf f_i)) for f_i = a_i (w - c_i)^2/2, L = max a_i."""
     slopes = curvatures * values
     gaps = 0.5 * curvatures * values**2
     return float((slopes**2).max() / (2.0 * curvatures.max() * gaps.sum()))
@@ -684,22 +682,23 @@ def steepest(values: Array, curvatures: Array) -> float:
     "Remark 4.2",
     "without Assumption 4.1 the bound on \\|\\|grad f_i\\|\\| for full batches, and so C, is "
     "sqrt n times larger, and the utility O(sqrt d/(sqrt n epsilon))",
-    "with Gamma = f* - mean of inf f_i beside f(w_0) - f* in (1): `theory.no_clipping_norm`",
+    "with Gamma = f* - mean of inf f_i in addition to f(w_0) - f* in (1): "
+    "`theory.no_clipping_norm`",
     verdict="sharpened",
     says='"there will be an additional multiplicative term sqrt n", and "the final utility bound '
     'is O(sqrt d/(sqrt n epsilon))", up to logarithms.',
-    hypotheses="full batches, convex smooth f_i without light tails; the least f_i may differ; O() "
+    hypotheses="full batches, convex smooth f_i without light tails, whose minima may differ; O() "
     "hides Gamma, which (1) does not name",
-    changes="Read as sqrt n times (1) with constants that know L alone it is false: two samples "
-    "(w -+ c)^2/2 have gradients of length c at their best w.",
+    changes="Read as sqrt n times (1), with constants that depend on L alone, it is false: two "
+    "samples (w -+ c)^2/2 have gradients of length c at the minimizer of their mean.",
 )
 def without_light_tails(effort: Effort) -> Iterator[Evidence]:
-    """One steep sample among flat ones; random parabolas; runs with the C of the remark."""
+    """Use one steep sample among flat ones, random parabolas, and runs with that C."""
     random, found = effort.random(), []
     for _ in range(effort.cases(500, 20_000)):
         n = int(random.integers(1, 30))
         found.append(steepest(random.standard_t(1, n), np.exp(random.normal(size=n))))
-    what = "\\|f_i'\\|^2 / (2 L n (f - mean of the least f_i))"
+    what = "\\|f_i'\\|^2 / (2 L n (f - mean of inf f_i))"
     yield printed(what, found, "<=", 1.0, tolerance=1e-12)
     alone = steepest(np.eye(20)[0], np.ones(20))
     yield printed("attained, one of 20 samples not at its minimum", alone, ">=", 1.0 - 1e-12)
@@ -721,20 +720,20 @@ CROSS = np.array([[1.0, 0.0], [-1.0, 0.0], [0.0, 1.0], [0.0, -1.0]])
     "004-15",
     "Theorem 4.5",
     "E f(w_priv) - f* <= O(1/T + 1/sqrt(BT) + sqrt d/(n epsilon)) up to logarithms, for the "
-    "Poisson batches of Algorithm 1; E\\|\\|grad f(w_priv)\\|\\|^2 where f_i are not convex",
-    'by `theory.clipped_sgd_bound(sampling="poisson")`, with 1/sqrt(BT) sqrt(K/q), K of 004-8: a '
-    "constant for a share q of the samples that is bounded below; for batches of a fixed size runs "
-    "only",
+    "Poisson batches of Algorithm 1; E\\|\\|grad f(w_priv)\\|\\|^2 if the f_i are not convex",
+    'by `theory.clipped_sgd_bound(sampling="poisson")`, with 1/sqrt(BT) sqrt(K/q), K of 004-8: '
+    "sqrt(K/q) is a constant if the sampling rate q is bounded below; for a fixed batch size B "
+    "there are only runs",
     verdict="repaired",
     says='"Then Algorithm 1 is (epsilon, delta)-DP and" the bound holds; the proof needs '
     "E exp(\\|\\|zeta\\|\\|^2/s^2) <= e with s^2 = c5 (rho^2/B + C^2 d sigma^2/B^2), c5 absolute.",
-    hypotheses="smooth f_i, convex or sums of cosines, Assumption 4.1, Poisson batches, (2) with "
-    "T of order n; delta as meant (004-2), c3 and c4 that may depend on rho (004-19)",
+    hypotheses="smooth f_i, convex or sums of cosines, Assumption 4.1, Poisson batches, (2) with T "
+    "of order n; delta as intended (004-2), c3 and c4 that may depend on rho (004-19)",
     changes="A sequence of problems on which the utility grows faster than the rate, with small "
-    "batches, would refute it; a proof for them would end the restriction.",
+    "batches, would refute it; a proof for small batches would remove the restriction.",
 )
 def rate_of_convergence(effort: Effort) -> Iterator[Evidence]:
-    """Run Algorithm 1 with (2) at growing n; list what the proof says of the noise."""
+    """Run Algorithm 1 with (2) at growing n; compute the moments that the proof bounds."""
     random, sizes = effort.random(), (32, effort.cases(256, 1024))
     n, B, T = 400, 100, 300
     for waves in (False, True):
@@ -781,7 +780,7 @@ def whole_mean(alpha: float, beta: float, K: float, failure: float) -> float:
     "Lemma A.9",
     "E\\|X\\| <= alpha + delta beta + delta ln(8/delta) K if E[\\|X\\| \\| E] <= alpha, "
     "Pr[E] >= 1 - delta and Pr[\\|X\\| - beta >= t] <= 2 exp(-t/K)",
-    "with ln(2e/delta) in the place of ln(8/delta), and (1 - delta) alpha",
+    "with ln(2e/delta) in place of ln(8/delta), and (1 - delta) alpha",
     verdict="sharpened",
 )
 def from_conditional_means(effort: Effort) -> Iterator[Evidence]:
@@ -803,7 +802,7 @@ def from_conditional_means(effort: Effort) -> Iterator[Evidence]:
         effort, lambda **at: over(**at, a=1.0 - at["failure"], e=2.0 * math.e), space
     )
     yield used("largest E\\|X\\| / bound used", found, "<=", 1.0, tolerance=1e-12)
-    yield used("that is, attained", found.min(), ">=", 1.0 - 1e-9)
+    yield used("bound attained", found.min(), ">=", 1.0 - 1e-9)
 
 
 @register(
@@ -814,7 +813,7 @@ def from_conditional_means(effort: Effort) -> Iterator[Evidence]:
     verdict="holds",
 )
 def growth_of_the_mean(effort: Effort) -> Iterator[Evidence]:
-    """Parabolas a_i (w - c_i)^2/2, which are (2 max a_i, 0)-WGC, at random points."""
+    """Use parabolas a_i (w - c_i)^2/2, which are (2 max a_i, 0)-WGC, at random points."""
     random, found = effort.random(), []
     for case in range(effort.cases(1000, 50_000)):
         n = int(random.integers(1, 10))
@@ -826,4 +825,4 @@ def growth_of_the_mean(effort: Effort) -> Iterator[Evidence]:
         beta1 = 2.0 * float(a.max())
         found.append(float((a * (w - c)).mean()) ** 2 / (beta1 * gap + least * beta1))
     yield printed("f'^2 / (beta1 (f - f*) + Gamma beta1)", found, "<=", 1.0, tolerance=1e-12)
-    yield printed("that is, attained where all f_i are one", max(found), ">=", 1.0 - 1e-9)
+    yield printed("bound attained where all f_i are equal", max(found), ">=", 1.0 - 1e-9)

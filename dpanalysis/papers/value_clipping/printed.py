@@ -1,6 +1,6 @@
-r"""What Fang et al. (2023) print about private SGD: constants that are larger, or left open.
+r"""Private SGD as printed by Fang et al. (2023): constants that are larger, or left open.
 
-For comparison only. What is proved, with all constants, stands in :mod:`dpanalysis.theory`.
+For comparison only. The proved bounds, with all constants, are in :mod:`dpanalysis.theory`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def printed_objective_bound(
 ) -> float:
     r"""Return :math:`2(D + c_1 L \ln(2/\delta)/2) + 32 c_2 L \ln(2T/\delta)` of Proposition 4.2.
 
-    It is at the end of the proof, which goes through with the default constants.
+    It is taken from the end of the proof, which is valid with the default constants.
     """
     gap = check_number("initial_gap", initial_gap, low=0.0)
     L = check_positive("L", L)
@@ -88,7 +88,7 @@ def printed_clipped_sgd(
 
     The rate is that of Proposition 4.4, and without ``failure`` of Theorem 4.5 up to logarithms;
     roots that our text has lost follow from (9) to (11). Without ``rho`` (then B = n) Remark 4.2
-    applies. For comparison ONLY: misprints are put right (004-2, 004-3), and no value of c2 makes
+    applies. For comparison ONLY: misprints are corrected (004-2, 004-3), and no value of c2 makes
     the noise private for all budgets.
     """
     n, d = check_int("n", n, low=1), check_int("dimension", dimension, low=1)

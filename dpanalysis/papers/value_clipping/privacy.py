@@ -1,4 +1,4 @@
-"""Fang et al. (2023): value clipping, and what runs cost."""
+"""Fang et al. (2023): value clipping, and the privacy cost of runs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def value_weight(gap: Any, beta1: float, clip_norm: float) -> Any:
     return 1.0 / np.maximum(1.0, np.sqrt(beta1 * np.asarray(gap)) / clip_norm)
 
 
-# --- 004-1: what is scaled by what ---
+# --- 004-1: the quantity that scales a gradient ---
 
 
 def clipped_norm(one: float, others: float, n: int, ratio: float, mean: bool) -> float:
@@ -63,7 +63,7 @@ SCALING = {
 
 
 def one_bad_sample(effort: Effort) -> Iterator[Evidence]:
-    """Check weak growth of the samples, and f_lb = 0, where the mean of the losses scales."""
+    """Check weak growth of the samples and f_lb = 0; scale by the mean of the losses."""
     margins = np.linspace(-30.0, 30.0, 1001)
     losses = np.logaddexp(0.0, -margins)
     yield premise(
@@ -83,12 +83,11 @@ def one_bad_sample(effort: Effort) -> Iterator[Evidence]:
     says='Line 4 divides by a maximum with f(w); "the norm of the clipped gradient is guaranteed '
     'to be bounded by C".',
     hypotheses="(1/2, 0)-weak growth of logistic losses of unit rows, f_lb = 0",
-    changes="Section 5 prints f_i just above the algorithm: line 4 is a slip, and holds if it is "
-    "read so.",
+    changes="Section 5 prints f_i just above the algorithm: line 4 is a slip, and holds with f_i.",
     adversary=one_bad_sample,
 )
 def scaling(effort: Effort) -> Iterator[Evidence]:
-    """Search over one sample that is far worse than the others; over losses, rows and C."""
+    """Search over one sample far worse than the others, and over losses, rows and C."""
     yield from of_adversary(one_bad_sample, effort)
     found = search_max(effort, lambda **at: clipped_norm(**at, mean=False), SCALING)
     yield used("norm / C, scaled by f_i", found, "<=", 1.0, tolerance=1e-12)
@@ -100,7 +99,7 @@ def scaling(effort: Effort) -> Iterator[Evidence]:
     }
     found = search_max(effort, own_norm, space)
     yield used("logistic (both constants) and squared losses", found, "<=", 1.0, tolerance=1e-12)
-    yield used("that is, attained", found.max(), ">=", 0.999)
+    yield used("bound attained", found.max(), ">=", 0.999)
 
 
 # --- 004-2, 004-3: misprints in Proposition 4.4 ---
@@ -113,11 +112,11 @@ def one_release(epsilon: float, delta: float) -> float:
 
 
 def always_seen(c2: float) -> dict[str, float]:
-    """Return a budget, and (1 - delta)/(1 - delta claimed) at most, of w^(i) alone, B = n.
+    """Return a budget, and an upper bound of (1 - delta)/(1 - delta claimed) for w^(i), B = n.
 
     One record has a gradient of length C or more, the others have none (n is so large that the gap
-    of f is small). In units of what C moves in T steps w^(i) is u = i/T with noise s sqrt(u), or 0
-    with that noise where the record is not there; it is taken for there beyond ``limit``.
+    of f is small). In units of the distance that C moves in T steps, w^(i) is u = i/T with noise s
+    sqrt(u), or 0 with that noise if the record is absent; beyond ``limit`` it is judged present.
     """
     epsilon, delta = 100.0 * max(1.0, c2**2), 0.6
     s = c2 * math.sqrt(math.log(1.0 / delta)) / epsilon
@@ -129,11 +128,11 @@ def always_seen(c2: float) -> dict[str, float]:
 
 
 def delta_above_half(effort: Effort) -> Iterator[Evidence]:
-    """Choose c1 and c2 for the paper (T is 1000 or more); delta is in (.5, 1) as printed."""
+    """Choose c1 and c2 in the paper's favor (T >= 1000); delta is in (.5, 1) as printed."""
     found = [always_seen(c2) for c2 in np.geomspace(1e-3, 1e6, effort.cases(19, 91))]
     deltas = [at["delta"] for at in found]
     yield premise("delta", deltas, ">=", 0.501)
-    yield premise("that is, below 1", deltas, "<=", 0.999)
+    yield premise("the same, below 1", deltas, "<=", 0.999)
     what = "(1 - delta)/(1 - delta claimed) of one iterate, largest over c2 from .001 to 1e6"
     yield printed(what, max(at["missed"] for at in found), ">=", 1.0, cases=len(found))
 
@@ -142,17 +141,17 @@ def delta_above_half(effort: Effort) -> Iterator[Evidence]:
     "004-2",
     "Proposition 4.4, Theorem 4.5",
     "Algorithm 1 is (epsilon, delta)-DP for any epsilon and delta in (.5, 1)",
-    "in (0, .5), at an epsilon as in 000-9; so is delta', for which (.5, 1) says little",
+    "delta in (0, .5), at an epsilon as in 000-9; likewise delta', for which (.5, 1) says little",
     verdict="corrected",
     says='"Given any epsilon > 0 and delta, delta\' in (0.5, 1)"; "Return: w^(i)", i uniform.',
-    hypotheses="delta = .6, B = n, any T from 1000 on, sigma of (2), one iterate seen, for any c2",
-    changes="It is a misprint of a premise, the rate of Theorem 4.5 stands: the proof needs delta' "
-    "at most .5, and no budget has such a delta. The epsilon of the violations is 100 or more: at "
-    "1/2, where one iterate is seen, none is known.",
+    hypotheses="delta = .6, B = n, any T >= 1000, sigma of (2), one iterate released, for any c2",
+    changes="It is a misprint in a premise, and the rate of Theorem 4.5 stands: the proof needs "
+    "delta' at most .5, and no budget has such a delta. The epsilon of the violations is 100 or "
+    "more; at 1/2, with one iterate released, none is known.",
     adversary=delta_above_half,
 )
 def range_of_delta(effort: Effort) -> Iterator[Evidence]:
-    """Exact deltas of Gaussian noise, near 1 and below a half."""
+    """Compute exact deltas of Gaussian noise, near 1 and below a half."""
     yield from of_adversary(delta_above_half, effort)
     space = {"epsilon": Range(1e-3, 1.0, log=True), "delta": Range(1e-12, 0.5, log=True)}
     found = search_max(effort, one_release, space)
@@ -160,9 +159,9 @@ def range_of_delta(effort: Effort) -> Iterator[Evidence]:
 
 
 def seen_ever(c1: float, c2: float, delta: float) -> dict[str, float]:
-    """Return a setting with T at least 2 epsilon/c1, and at least delta/delta claimed of w^(i).
+    """Return a setting with T >= 2 epsilon/c1, and a lower bound of delta/delta claimed, w^(i).
 
-    The records are those of :func:`always_seen`. The one that counts is in some of the first i
+    The records are those of :func:`always_seen`. The record that differs is in one of the first i
     batches with probability 1 - (1 - q)^i, and has then moved w^(i) by C or more.
     """
     epsilon = 2000.0 * max(1.0, c2**2)
@@ -175,7 +174,7 @@ def seen_ever(c1: float, c2: float, delta: float) -> dict[str, float]:
 
 
 def shortest_runs(effort: Effort) -> Iterator[Evidence]:
-    """Choose c1 and c2 for the paper; delta as printed, and as it is meant."""
+    """Choose c1 and c2 in the paper's favor; delta as printed, and as intended."""
     constants = np.geomspace(1e-3, 1e3, effort.cases(7, 25))
     settings = itertools.product(constants, constants, (0.6, 0.01))
     found = [seen_ever(*each) for each in settings]
@@ -192,15 +191,16 @@ def shortest_runs(effort: Effort) -> Iterator[Evidence]:
     "T > epsilon/(c1 q^2)",
     verdict="corrected",
     says='"set T > epsilon/c1", with sigma = c2 B sqrt(T log(1/delta))/(n epsilon).',
-    hypotheses="T > epsilon/c1, sigma of (2), delta as printed and as meant (004-2), one iterate "
-    "seen, for any c1 and c2; epsilon, which is free, is 2000 or more",
-    changes="It is a misprint of a premise: Theorem 3.4 has q^2. The rate of Theorem 4.5 stands; "
+    hypotheses="T > epsilon/c1, sigma of (2), delta as printed and as intended (004-2), one "
+    "iterate released, for any c1 and c2; epsilon, which is free, is 2000 or more",
+    changes="It is a misprint in a premise: Theorem 3.4 has q^2. The rate of Theorem 4.5 stands; "
     "its T = Theta(n^2 epsilon^2/d) then needs B^2 >= d/(c1 epsilon). The event of no clipping, "
-    "\\|\\|f_i\\|\\| <= C, lacks a gradient in the same way; words beside it say what is meant.",
+    "\\|\\|f_i\\|\\| <= C, lacks a gradient in the same way; the words beside it show what is "
+    "meant.",
     adversary=shortest_runs,
 )
 def run_length(effort: Effort) -> Iterator[Evidence]:
-    """Small batches at the shortest run allowed."""
+    """Use small batches and the shortest run allowed."""
     yield from of_adversary(shortest_runs, effort)
     space = {
         "rate": Range(1e-3, 0.5, log=True),
@@ -230,12 +230,12 @@ def renyi_epsilon(rate: float, steps: int, delta: float) -> float:
     "004-7",
     "Figure 1",
     "the runs on MNIST and CIFAR are (1.0379, 1e-5)- and (.9580, 1e-5)-DP",
-    "so they are by RDP at Opacus's orders: 10 epochs at q = 1/469, 5 at q = 1/390; .734 and .576 "
+    "true by RDP at Opacus's orders, for 10 epochs at q = 1/469 and 5 at q = 1/390; .734 and .576 "
     "by PLD",
     verdict="sharpened",
 )
 def figure_one(effort: Effort) -> Iterator[Evidence]:
-    """Quadrature at every order; composition with bounds from both sides."""
+    """Use quadrature at every order, and composition with bounds from both sides."""
     delta = 1e-5
     for name, inverse, epochs, claimed in (("MNIST", 469, 10, 1.0379), ("CIFAR", 390, 5, 0.958)):
         rate, steps = 1.0 / inverse, epochs * inverse
@@ -253,8 +253,8 @@ def figure_one(effort: Effort) -> Iterator[Evidence]:
             continue
         mixture = Mixture(np.array([1.0 - rate, rate]), np.array([0.0, 1.0]), 1.0)
         low, high = epsilon_bounds(mixture, steps, delta)
-        yield used(f"bound from below, {name}", low, "<=", by_pld)
-        yield used("and from above", high, ">=", by_pld)
+        yield used(f"lower bound, {name}", low, "<=", by_pld)
+        yield used("upper bound", high, ">=", by_pld)
 
 
 # --- 004-13: the privacy of value clipping ---
@@ -271,12 +271,12 @@ def figure_one(effort: Effort) -> Iterator[Evidence]:
     says='"There exist constants c1 and c2, such that for any epsilon < c1 q^2 T, Algorithm 3 is '
     '(epsilon, delta)-DP for any delta > 0".',
     hypotheses="q = 1 and .01, epsilon < c1 q^2 T, the least sigma allowed, for any c1 and c2, "
-    "which come before all else",
-    changes="A bound on epsilon, such as epsilon <= ln(1/delta): all usual budgets keep it.",
+    "which are chosen first",
+    changes="A bound on epsilon, such as epsilon <= ln(1/delta), which all usual budgets satisfy.",
     adversary=long_full_batches,
 )
 def value_clipping_privacy(effort: Effort) -> Iterator[Evidence]:
-    """Compose Gaussian noise on clipped sums, which does not know how they were clipped."""
+    """Compose Gaussian noise on clipped sums; the clipping rule makes no difference."""
     yield from of_adversary(long_full_batches, effort)
     found = search_max(effort, excess_at_share, LONG_RUNS, cost=10)
     yield used("epsilon / epsilon claimed", found, "<=", 1.0)
