@@ -1,6 +1,6 @@
-"""What is minimized: data with a loss, networks, quadratics.
+"""Problems to minimize: losses over data, networks, quadratics.
 
-A number outside the range that a docstring states raises ValueError.
+An argument outside the range stated in a docstring raises ValueError.
 """
 
 from typing import TYPE_CHECKING
@@ -16,6 +16,6 @@ from .row_bound import RowBound
 if TYPE_CHECKING:
     from .modules import Module as Module
 
-__getattr__, __dir__ = on_first_use(__name__, {"modules": "Module"})  # not before: it needs PyTorch
+__getattr__, __dir__ = on_first_use(__name__, {"modules": "Module"})  # lazily: it needs PyTorch
 
 __all__ = ["ERM", "MLP", "Problem", "Quadratic", "RowBound", "Softmax", "Sums"]

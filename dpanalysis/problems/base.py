@@ -1,4 +1,4 @@
-"""The interface of problems, a table without a loss, and minimizers to a given precision."""
+"""The interface of problems, a table without a loss, and solvers to a given precision."""
 
 from __future__ import annotations
 
@@ -33,26 +33,26 @@ _ANSWERS = (
 
 
 class Problem(ABC):
-    """What is minimized, and what a private run may ask of it.
+    """Abstract base class of objectives that can be minimized privately.
 
-    A problem of your own is a subclass with the attributes below and four methods:
+    A user-defined problem is a subclass with the attributes below and four methods:
     :meth:`facts`, :meth:`value`, :meth:`gradient` and :meth:`gradient_sum`. Everything else has
-    a default. Nothing that is not listed here is asked of it, except that the recorders
-    ``"accuracy"`` and ``"gap"`` of :func:`~dpanalysis.minimize` need ``accuracy(w)`` and
-    ``solve()``.
+    a default. Only the members listed here are used, except that the recorders ``"accuracy"`` and
+    ``"gap"`` of :func:`~dpanalysis.minimize` need ``accuracy(w)`` and ``solve()``.
 
-    **Public**, known to the world beside the answers: ``n``, ``d``, ``regularizer``, ``mu``,
-    ``L``, :meth:`facts`, :meth:`check_clipping`, :meth:`initial`. None of them may depend on a
-    private record; n is public by agreement. Where it is not, as under ``"add_or_remove_one"``,
-    :meth:`facts` must state another ``n``, a nominal size, and how many records may be there
-    (``max_records``): the oracle divides by ``facts.n`` and draws from the ``n`` records at hand.
+    **Public**, known to everyone besides the released answers: ``n``, ``d``, ``regularizer``,
+    ``mu``, ``L``, :meth:`facts`, :meth:`check_clipping`, :meth:`initial`. None of them may depend
+    on a private record; n is public by convention. Where it is not, as under
+    ``"add_or_remove_one"``, :meth:`facts` must state another ``n``, a nominal size, and the largest
+    possible number of records (``max_records``): the oracle divides by ``facts.n`` and samples from
+    the ``n`` actual records.
 
-    **Private**, seen by the oracle alone, which adds the noise: :meth:`gradient_sum`,
-    :meth:`line_losses`, :meth:`hessian_sum`, :meth:`hvp_sum`, :meth:`minimize_perturbed`. What one
-    record can change in them is bounded by :meth:`facts`.
+    **Private**, accessed by the oracle alone, which adds the noise: :meth:`gradient_sum`,
+    :meth:`line_losses`, :meth:`hessian_sum`, :meth:`hvp_sum`, :meth:`minimize_perturbed`. Their
+    sensitivity to one record is bounded by :meth:`facts`.
 
     **Private, and without noise**: :meth:`value` and :meth:`gradient`. They are for reference
-    and for what a run records beside its answer; a release of them has no guarantee.
+    and for the quantities that a run records beside its answer; releasing them has no guarantee.
 
     Attributes
     ----------
@@ -61,13 +61,13 @@ class Problem(ABC):
     d : int
         Number of parameters.
     regularizer : Regularizer or None
-        Public penalty. It is added to the noisy answers, and never enters a sensitivity.
+        Public penalty. It is added to the noisy answers and never enters a sensitivity.
     mu, L : float
-        Strong convexity and smoothness of the objective by public bounds; ``L`` may be inf.
+        Public bounds on the strong convexity and smoothness of the objective; ``L`` may be inf.
 
     Examples
     --------
-    The mean of numbers in [0, 1], which a record moves by at most 1/n:
+    The mean of numbers in [0, 1], which one record changes by at most 1/n:
 
     >>> import numpy as np
     >>> import dpanalysis as dpa
@@ -102,20 +102,20 @@ class Problem(ABC):
 
     @abstractmethod
     def facts(self, relation: str) -> PublicFacts:
-        """Return what is public of the problem under a neighbouring relation.
+        """Return the public facts of the problem under a neighbouring relation.
 
-        The noise of every release is computed from these bounds, so they must hold for every
-        record that may occur and must not be read off the data.
+        The noise of every release is calibrated to these bounds, so they must hold for every
+        possible record and must not be computed from the data.
         """
 
     def check_clipping(self, clipping: Clipping | None) -> None:
-        """Raise unless the rule bounds the gradient of every record that may occur.
+        """Raise unless the rule bounds the gradient of every possible record.
 
-        That is decided by public bounds, never by the data at hand. By default every rule is
-        refused: the noise of a run with a rule is computed from its ``clip_norm``, which is too
-        little unless :meth:`gradient_sum` weighs each record's gradient by ``rule.weight``.
-        Override this where it does: TypeError for what is no rule of :mod:`dpanalysis.clipping` (or
-        None), ValueError for a rule that does not bound every record's gradient.
+        The decision uses public bounds, never the data. By default every rule is refused: the
+        noise of a run with a rule is calibrated to its ``clip_norm``, which is too small unless
+        :meth:`gradient_sum` multiplies each record's gradient by ``rule.weight``. Override this
+        where it does: raise TypeError for anything but a rule of :mod:`dpanalysis.clipping` or
+        None, ValueError for a rule that does not bound every record's gradient.
         """
         check_clipping(clipping)
         if clipping is not None:
@@ -126,23 +126,23 @@ class Problem(ABC):
             )
 
     def initial(self, rng: Any = None) -> np.ndarray:
-        """Return the public start of a run, shape ``(d,)``; zeros here.
+        """Return the public starting point of a run, shape ``(d,)``; zeros by default.
 
-        ``rng`` is the source of randomness for a start that is drawn: None, an int, a SeedSequence,
-        a Generator or a SystemRandom.
+        ``rng`` is the source of randomness for a random start: None, an int, a SeedSequence, a
+        Generator or a SystemRandom.
         """
         return np.zeros(self.d)
 
     # Before anything is spent
 
     def check_private(self) -> None:
-        """Raise where the guarantee's assumptions do not hold; the oracle asks before it buys.
+        """Raise if an assumption of the guarantee fails; the oracle calls this before it spends.
 
-        Here: a class that overrides a sum over records must override :meth:`facts` too, or a class
-        below it, and no sum is set on the object. A problem adds what else it needs, for data that
-        may have been changed since they were checked, or for arguments that were taken from the
-        private data. The oracle makes the checks of this package's classes even where a class
-        overrides this method and forgets ``super()``.
+        The default check: a class that overrides a sum over records must itself override
+        :meth:`facts`, or a subclass of it must, and no sum is set on the instance. A problem adds
+        its own checks, for data that may have changed since they were checked, or for arguments
+        that were derived from the private data. The oracle runs the checks of this package's
+        classes even where a class overrides this method and forgets ``super()``.
         """
         found = overridden(type(self), _ANSWERS, "facts")
         if found is not None:
@@ -165,21 +165,21 @@ class Problem(ABC):
     def gradient_sum(self, w: Any, rows: Any = None, clipping: Clipping | None = None) -> Any:
         """Return the sum of the records' (clipped) gradients for each iterate.
 
-        Without the penalty and without a division: the oracle divides by the PUBLIC batch size.
+        Without penalty or normalization: the oracle divides by the PUBLIC batch size.
 
         Parameters
         ----------
         w : ndarray of shape (R, d)
             Iterates of R replicates.
         rows : list of R int arrays, optional
-            The batch of each replicate, empty ones included; all records by default.
+            The batch of each replicate, possibly empty; all records by default.
         clipping : Clipping, optional
-            Rule for the gradient of every record.
+            Rule applied to the gradient of every record.
 
         Returns
         -------
         array of shape (R, d)
-            Where the data live.
+            On the device of the data.
         """
 
     def line_losses(
@@ -187,14 +187,14 @@ class Problem(ABC):
     ) -> Callable[[float], np.ndarray]:
         """Return the function t -> losses (m,) of the records ``rows`` at ``w - t direction``.
 
-        TypeError if the problem does not offer it, as by default; so below.
+        Like the methods below it raises TypeError unless the problem implements it.
         """
         self._lacks("line_losses")
 
     def hessian_sum(self, w: Any, rows: Any = None) -> Any:
         """Sum the records' Hessians at ``w`` of shape (d,): ``(d, d)``, without the penalty.
 
-        None of ``rows`` (m,) gives zeros.
+        Empty ``rows`` (m,) give zeros.
         """
         self._lacks("hessian_sum")
 
@@ -207,13 +207,13 @@ class Problem(ABC):
     ) -> tuple[np.ndarray, int]:
         """Minimize the sum of losses over ``size`` + penalty + <linear, w> + ridge/2 ||w||^2.
 
-        Returns the point, shape (d,), where the gradient's norm is at most ``tolerance``, and
-        the number of gradients that it took. The whole must be strongly convex.
+        Returns a point, shape (d,), where the gradient's norm is at most ``tolerance``, and the
+        number of gradient evaluations. The perturbed objective must be strongly convex.
         """
         self._lacks("minimize_perturbed")
 
     def check_offers(self, name: str) -> None:
-        """Raise TypeError where the problem offers no method of this name."""
+        """Raise TypeError if the problem does not implement the method of this name."""
         if getattr(type(self), name) is getattr(Problem, name):
             self._lacks(name)
 
@@ -234,14 +234,14 @@ class Problem(ABC):
         """Gradient of the objective, the shape of ``w``."""
 
 
-# A table of private numbers without a loss: what noisy quantiles are asked of
+# A table of private numbers without a loss, for noisy quantiles
 
 
 class ColumnTable(Problem):
-    """Rows of numbers (n, d) without a loss: queries read them, and no method descends on them.
+    """Rows of numbers (n, d) without a loss, for queries only; no method can minimize it.
 
-    A copy of the finite numbers is kept. ``size`` is the public nominal size; by default n, which
-    is then stated to be public.
+    A copy of the numbers, which must be finite, is kept. ``size`` is the public nominal size; by
+    default n, which is then declared to be public.
     """
 
     mu, L = 0.0, math.inf
@@ -253,7 +253,7 @@ class ColumnTable(Problem):
         self._size = None if size is None else check_size(size, self.n)
 
     def facts(self, relation: str) -> PublicFacts:
-        """Return the sizes; no gradient is bounded."""
+        """Return the sizes; gradient bounds are infinite."""
         n, most = self.n, None
         if self._size is not None:
             n, most = self._size, MOST_ROWS * self._size
@@ -273,18 +273,18 @@ class ColumnTable(Problem):
         self._lacks("gradient")
 
 
-# Minimizers
+# Solvers
 
 
-_DENSE_HESSIAN = 2000  # features up to which the Hessian is formed
+_DENSE_HESSIAN = 2000  # number of parameters up to which the Hessian is formed
 _NEWTON_STEPS = 50
-_SAMPLED = 32  # records a feature whose Hessian serves for the first steps
-_FEW_HALVINGS, _HALVINGS = 12, 50  # of a step, for the norm of the gradient and for the objective
-_RISES = 50  # steps in a row at whose end the norm was not less than ever before
+_SAMPLED = 32  # records per parameter in the subsampled Hessian of the first steps
+_FEW_HALVINGS, _HALVINGS = 12, 50  # of a step, to decrease the gradient norm and the objective
+_RISES = 50  # consecutive steps allowed without a new minimum of the gradient norm
 
 
 def _newton_steps(problem: Any, w: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
-    """Return the solver of Hessian times step = gradient at ``w``, by least squares if singular."""
+    """Return the map from a gradient to its Newton step at ``w``; least squares if singular."""
     if problem.d > _DENSE_HESSIAN:
         operator = LinearOperator((problem.d, problem.d), matvec=lambda v: problem.hvp(w, v))
         return lambda gradient: cg(operator, gradient, rtol=1e-6, maxiter=10 * problem.d)[0]
@@ -292,7 +292,7 @@ def _newton_steps(problem: Any, w: np.ndarray) -> Callable[[np.ndarray], np.ndar
 
 
 def _solver(hessian: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
-    """Return the function that solves Hessian times step = gradient, as above."""
+    """Return the map from a gradient to its Newton step, as :func:`_newton_steps`."""
     try:
         factors = cho_factor(hessian)
     except np.linalg.LinAlgError:
@@ -301,17 +301,17 @@ def _solver(hessian: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
 
 
 def separated_below(problem: Any) -> float:
-    """Return the value below which logistic losses or cross-entropies have no minimizer.
+    """Return the objective value below which logistic loss or cross-entropy has no minimizer.
 
-    A sample that is not on the right side of every boundary loses ln 2 or more. Where all are,
-    longer weights are better still, unless there is a penalty.
+    A misclassified sample has a loss of at least ln 2. If none is misclassified, scaling up the
+    weights decreases the objective further, unless there is a penalty.
     """
     penalty = problem.regularizer
     return math.log(2.0) / problem.size if penalty is None or penalty.L == 0.0 else 0.0
 
 
 def find_minimizer(problem: Any, unattained: float = 0.0) -> np.ndarray:
-    """Minimize ``problem`` from zero; warn without a minimizer, as below ``unattained``."""
+    """Minimize ``problem`` from zero; warn if no minimizer is reached or below ``unattained``."""
 
     def both(w: np.ndarray) -> tuple[float, np.ndarray]:
         return problem.value(w), problem.gradient(w)
@@ -325,7 +325,7 @@ def find_minimizer(problem: Any, unattained: float = 0.0) -> np.ndarray:
     settled = False
     for _ in range(_NEWTON_STEPS):
         step = _newton_steps(problem, w)(gradient)
-        # On the way to infinity the gradient vanishes but the steps do not.
+        # If the iterates diverge, the gradient vanishes but the steps do not.
         settled = float(np.linalg.norm(step)) <= 1e-6 * (1.0 + float(np.linalg.norm(w)))
         if norm <= tolerance and settled:
             break
@@ -334,7 +334,7 @@ def find_minimizer(problem: Any, unattained: float = 0.0) -> np.ndarray:
         if not trial_norm < norm:
             break
         w, gradient, norm = w - step, trial_gradient, trial_norm
-    # Where the gradient is zero to machine precision the steps tell nothing.
+    # Where the gradient is zero to machine precision the steps carry no information.
     if norm > tolerance or not settled or problem.value(w) < unattained:
         warn_caller(
             f"no minimizer reached: the gradient's norm is {norm:.3g} at ||w|| = "
@@ -346,7 +346,7 @@ def find_minimizer(problem: Any, unattained: float = 0.0) -> np.ndarray:
 
 @dataclass(frozen=True)
 class PerturbedObjective:
-    """A problem plus ``<linear, w>`` and ``ridge/2 ||w||^2``, with its sum divided by ``size``."""
+    """A problem plus ``<linear, w>`` and ``ridge/2 ||w||^2``; its sum is divided by ``size``."""
 
     problem: Any
     linear: np.ndarray
@@ -360,7 +360,7 @@ class PerturbedObjective:
 
     @property
     def smoothness(self) -> float:
-        """Of this objective, from public bounds."""
+        """Smoothness of this objective, from public bounds."""
         return self.ridge + self.problem.L * max(1.0, self.problem.n / self.size)
 
     def gradient(self, w: np.ndarray) -> np.ndarray:
@@ -369,10 +369,10 @@ class PerturbedObjective:
         penalty = self.problem.regularizer
         return gradient + self.ridge * w + (0.0 if penalty is None else penalty.gradient(w))
 
-    # The steps are Newton's where the problem's nominal size is the size.
+    # These give exact Newton steps if the problem's nominal size equals ``size``.
 
     def hessian(self, w: np.ndarray, records: np.ndarray | None = None) -> np.ndarray:
-        """Hessian at ``w``, for steps; with ``records`` (m,) in place of all."""
+        """Hessian at ``w``, for steps; estimated from ``records`` (m,) if given."""
         problem = self.problem
         found = problem.hessian(w) if records is None else problem.sampled_hessian(w, records)
         return found + self.ridge * np.eye(self.d)
@@ -383,16 +383,17 @@ class PerturbedObjective:
 
 
 def minimize_perturbed(problem: PerturbedObjective, tolerance: float) -> tuple[np.ndarray, int]:
-    """Return a point where the gradient's norm is at most ``tolerance``, and evaluations made.
+    """Return a point with gradient norm at most ``tolerance`` and the number of evaluations.
 
-    Newton steps, halved until the norm falls below all before it. Where that fails, as it may for a
-    loss whose curvature jumps, the longest of these steps at whose end the objective still falls:
-    by convexity it has fallen by the length of the step times the slope there. Should there be
-    none, or too many in a row, a gradient step of the inverse smoothness, which shrinks the norm of
-    a strongly convex objective for sure; so there is an end, whatever the data.
+    Takes Newton steps, halved until the gradient norm falls below all previous ones. Where that
+    fails, as it may for a loss with discontinuous curvature, takes the longest of these steps at
+    whose end the objective still decreases: by convexity it has decreased by the length of the step
+    times the slope there. If there is none, or there are too many such steps in a row, takes a
+    gradient step of step size 1/smoothness, which always shrinks the gradient norm of a strongly
+    convex objective; so the method terminates, whatever the data.
 
-    A Hessian takes as long as several gradients: one with which the norm fell to a tenth serves
-    again, as long as the norm is halved. The first steps are with Hessians of some records.
+    A Hessian costs as much as several gradients: one with which the norm fell to a tenth is reused
+    as long as the norm is halved. The first steps use subsampled Hessians.
     """
     w = np.zeros(problem.d)
     gradient, count = problem.gradient(w), 1
@@ -430,9 +431,9 @@ def minimize_perturbed(problem: PerturbedObjective, tolerance: float) -> tuple[n
 def _approach(
     problem: PerturbedObjective, gradient: np.ndarray, tolerance: float
 ) -> tuple[np.ndarray, np.ndarray, int]:
-    """Return a point, its gradient and the evaluations made: steps from 0 that halve the norm."""
-    # Each is with the Hessian of :data:`_SAMPLED` times d records. They end at a hundredth of the
-    # first norm, from where one Hessian of all records mostly serves to the end.
+    """Return a point, its gradient and the evaluations: steps from 0 that each halve the norm."""
+    # Each uses the Hessian of :data:`_SAMPLED` times d records. They end at a hundredth of the
+    # first norm, from where a single full Hessian mostly suffices.
     w, count, norm = np.zeros(problem.d), 0, float(np.linalg.norm(gradient))
     enough = max(tolerance, 0.01 * norm)
     n, sampled = problem.problem.n, _SAMPLED * problem.d
@@ -456,7 +457,7 @@ def _newton_line(
     direction: np.ndarray,
     least: float,
 ) -> tuple[tuple[np.ndarray, np.ndarray] | None, int]:
-    """Return a point along a Newton step with its gradient, if there is one, and evaluations."""
+    """Return an acceptable point along a Newton step with its gradient, or None; evaluations."""
     slope, falls = float(gradient @ direction), None
     for k in range(_HALVINGS):
         t = 0.5**k

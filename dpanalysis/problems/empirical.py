@@ -1,7 +1,7 @@
-"""Empirical risks: the arguments, sums and public facts that all problems over samples have.
+"""Empirical risks: arguments, sums and public facts shared by all problems over samples.
 
-Value clipping with the problem's own constants depends on the iterate:
-:func:`resolve_value_clipping` replaces it by rules with constants.
+Value clipping without explicit constants depends on the iterate: :func:`resolve_value_clipping`
+replaces it with rules whose constants come from the problem.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from .rows.checks import refuse_read_width
 
 
 def needs_constants(clipping: Any) -> bool:
-    """Whether it is value clipping without constants, which takes those of the problem."""
+    """Whether the rule is value clipping without constants, which uses those of the problem."""
     return isinstance(clipping, Value) and clipping.beta1 is None
 
 
 def growth_of_rows(loss: Any, radius: float) -> tuple[float, float]:
-    """Return the constants of a loss of linear predictions, for rows of norm up to ``radius``."""
+    """Return a linear loss's weak growth constants, for rows of norm up to ``radius``."""
     Value(1.0).check(loss, radius)
     beta1, beta2 = loss.weak_growth(radius)
     return beta1, beta2
@@ -40,7 +40,7 @@ def growth_of_rows(loss: Any, radius: float) -> tuple[float, float]:
 def resolve_value_clipping(
     problem: Any, W: Any, rows: Any, clipping: Any, *rest: Any
 ) -> tuple[Any, Any, Any]:
-    """Return what ``problem._evaluate`` does, with the constants at each iterate, all public."""
+    """Call ``problem._evaluate`` with the public value-clipping constants of each iterate."""
     if not needs_constants(clipping):
         return problem._evaluate(W, rows, clipping, *rest)
     beta1, beta2 = problem.weak_growth(W)
@@ -51,7 +51,7 @@ def resolve_value_clipping(
         own = rows[r : r + 1] if isinstance(rows, list) else rows
         rule = clipping.at(float(constant), beta2)
         parts.append(problem._evaluate(W[r : r + 1, :], own, rule, *rest))
-    if len(parts) == 1:  # putting one array together would copy it
+    if len(parts) == 1:  # concatenating one array would copy it
         return parts[0]
     values, gradients, clipped = (array_namespace(W).concat(column) for column in zip(*parts))
     return values, gradients, clipped
@@ -60,7 +60,7 @@ def resolve_value_clipping(
 # Problems over samples
 
 
-# What is prepared once: multipliers, kernels, sums and minimizers are made for these.
+# Attributes that cannot be reassigned: multipliers, kernels, sums and minimizers depend on them.
 _FIXED = frozenset(
     (
         *("n", "d", "loss", "regularizer", "row_bounds", "features", "n_classes", "hidden"),
@@ -75,9 +75,9 @@ class Sums(NamedTuple):
     Attributes
     ----------
     value : float or array of shape (R,), or None
-        Sum of the losses; None when it was not asked for.
+        Sum of the losses; None if not requested.
     gradient : array of shape (d,) or (R, d), or None
-        Sum of the (clipped) gradients; None when it was not asked for.
+        Sum of the (clipped) gradients; None if not requested.
     clipped : int or array of shape (R,)
         Number of samples whose gradient was scaled down.
     """
@@ -90,7 +90,7 @@ class Sums(NamedTuple):
 class EmpiricalRisk(Problem):
     """Mean of a loss over samples plus a public penalty, for one iterate or R of them.
 
-    A subclass evaluates :meth:`_evaluate` and sets ``n``, ``d``, ``regularizer`` and the public
+    A subclass implements :meth:`_evaluate` and sets ``n``, ``d``, ``regularizer`` and the public
     attributes below, which are those of :class:`~dpanalysis.privacy.facts.PublicFacts`.
     """
 
@@ -112,16 +112,16 @@ class EmpiricalRisk(Problem):
     _y: Any
     _on_host: bool
     _size: int | None = None
-    _width_read = False  # whether the number of columns was read off the data
+    _width_read = False  # whether the number of columns was inferred from the data
 
     @abstractmethod
     def _evaluate(
         self, W: Any, rows: Any, clipping: Any, weights: Any, value: bool, gradient: bool
     ) -> tuple[Any, Any, Any]:
-        """Return ``values (R,), gradients (R, d), clipped (R,)``; arguments are checked."""
+        """Return ``values (R,), gradients (R, d), clipped (R,)``, for checked arguments."""
 
     def __setattr__(self, name: str, value: Any) -> None:
-        # The facts would be of the new loss or bound, and the sums still of the old one.
+        # The facts would describe the new loss or bound, but the sums still use the old one.
         if name in _FIXED and name in self.__dict__:
             raise AttributeError(
                 f"{name} cannot be changed: the data were prepared for {self.__dict__[name]!r}; "
@@ -129,33 +129,33 @@ class EmpiricalRisk(Problem):
             )
         super().__setattr__(name, value)
 
-    # What is public
+    # Public
 
     @property
     def size(self) -> int:
-        """Public nominal size, which sums are divided by: that given, or n."""
+        """Public nominal size by which sums are divided: the given one, or n."""
         return self.n if self._size is None else self._size
 
     @property
     def max_records(self) -> int:
-        """Largest number of samples that may be there, one that is added included: public."""
+        """Public upper bound on the number of samples, including an added one."""
         return self.n + 1 if self._size is None else MOST_ROWS * self._size
 
     def _set_size(self, size: int | None) -> None:
-        """Keep the nominal size that was given, checked against the n samples at hand."""
+        """Set the nominal size, checked against the actual number n of samples."""
         self._size = None if size is None else check_size(size, self.n)
 
     @property
     @abstractmethod
     def L(self) -> float:  # type: ignore[override]
-        """Smoothness that is public; inf for none."""
+        """Public bound on the smoothness; inf if there is none."""
 
     @abstractmethod
     def gradient_bound(self, order: int) -> float:
-        """Public bound on the norm of one sample's data gradient; inf when there is none."""
+        """Public bound on the norm of one sample's data gradient; inf if there is none."""
 
     def facts(self, relation: str) -> PublicFacts:
-        """Return what is public: the bounds that follow from loss, penalty and row bounds."""
+        """Return the public facts: the bounds that follow from loss, penalty and row bounds."""
         return PublicFacts(
             self.size,
             self.d,
@@ -182,9 +182,9 @@ class EmpiricalRisk(Problem):
         )
 
     def check_clipping(self, clipping: Clipping | None) -> None:
-        """Raise TypeError unless ``clipping`` is a rule or None: the sums keep any rule's bound.
+        """Raise TypeError unless ``clipping`` is a rule or None: the sums enforce any rule's bound.
 
-        ValueError where value clipping needs constants that the problem does not have.
+        Raises ValueError if value clipping needs constants that the problem does not have.
         """
         check_clipping(clipping)
         if needs_constants(clipping):
@@ -193,9 +193,9 @@ class EmpiricalRisk(Problem):
     def weak_growth(self, w: Any) -> tuple[Any, float]:
         """Return public ``(beta1, beta2)`` of the weak growth condition at ``w``, (d,) or (R, d).
 
-        They hold for every record that may occur: :class:`~dpanalysis.clipping.Value` takes them
-        where it has no constants. ``beta1`` is a float, or an array of shape (R,). ValueError where
-        there are none, as here.
+        They hold for every possible record; :class:`~dpanalysis.clipping.Value` uses them where it
+        has no constants. ``beta1`` is a float, or an array of shape (R,). Raises ValueError if
+        there are none, as by default.
         """
         raise ValueError(
             f"{type(self).__name__} has no constants of weak growth: give them to value clipping, "
@@ -203,7 +203,7 @@ class EmpiricalRisk(Problem):
         )
 
     def check_private(self) -> None:
-        """As :meth:`Problem.check_private`; ValueError if the width was read off the data."""
+        """As :meth:`Problem.check_private`; ValueError if the width was inferred from the data."""
         super().check_private()
         if self._width_read:
             refuse_read_width()
@@ -212,14 +212,14 @@ class EmpiricalRisk(Problem):
 
     @property
     def _xp(self) -> Any:
-        return array_namespace(self._y)  # not kept: a module cannot be pickled
+        return array_namespace(self._y)  # not stored: a module cannot be pickled
 
     def place(self, w: Any) -> Any:
-        """Return iterates (d,) or (R, d), float64 and checked, where the data live.
+        """Return iterates (d,) or (R, d), float64 and checked, on the device of the data.
 
-        Sums at what this returns stay there too, so that they can be worked on before they come to
-        the host. What is on a device already is not searched for NaN: the host would have to wait
-        for the answer.
+        Sums at the returned iterates stay on that device too, so that they can be processed before
+        they are copied to the host. An array already on a device is not checked for NaN: the host
+        would have to synchronize with it.
 
         Examples
         --------
@@ -240,21 +240,21 @@ class EmpiricalRisk(Problem):
         return self._there(name, check_finite(name, w) if is_numpy_array(w) else w)
 
     def _reals(self, name: str, array: Any) -> Any:
-        """Return ``array`` in float64, on the host unless it is where the data live."""
+        """Return ``array`` in float64, on the host unless it is on the device of the data."""
         if self._is_away(array):
             return self._xp.astype(match_device(name, array, self._y), self._xp.float64, copy=False)
         return check_reals(name, array, None if self._on_host else self._y)
 
     def _there(self, name: str, array: Any) -> Any:
-        """Return ``array`` where the data live."""
+        """Return ``array`` on the device of the data."""
         return array if self._on_host else match_device(name, array, self._y)
 
     def _is_away(self, array: Any) -> bool:
-        """Whether ``array`` is on the device where the data are."""
+        """Whether ``array`` is on the data's device and that is not the host."""
         return not self._on_host and shares_namespace(array, self._y)
 
     def _test_rows(self, X: Any) -> Any:
-        """Return other rows where the data live, or raise TypeError where they cannot go there."""
+        """Return other rows on the device of the data; TypeError if they cannot be moved there."""
         if not self._on_host:
             return match_device("X", X, self._y)
         foreign = is_array_api_obj(X) and not (is_numpy_array(X) or is_dask_array(X))
@@ -279,7 +279,7 @@ class EmpiricalRisk(Problem):
                     f"of shape {part.shape}"
                 )
             part = np.ascontiguousarray(part, dtype=np.int64)
-            # Read as unsigned, a negative index is a huge one: one pass checks both ends.
+            # Viewed as unsigned, a negative index is huge: one pass checks both ends.
             if part.size and int(part.view(np.uint64).max()) >= self.n:
                 raise ValueError(
                     f"rows must lie in [0, {self.n - 1}], got {part.min()} to {part.max()}"
@@ -298,17 +298,17 @@ class EmpiricalRisk(Problem):
         return weights
 
     def _back(self, array: Any, like: Any) -> Any:
-        """Bring a result to where the caller's ``w`` lives."""
+        """Return a result on the device of the caller's ``w``."""
         return array if self._on_host or self._is_away(like) else to_host(array)
 
     # Sums over samples
 
     def gradient_sum(self, w: Any, rows: Any = None, clipping: Clipping | None = None) -> Any:
-        """Return the sum of (clipped) gradients (R, d), where the data live; for the oracle."""
-        if type(self).sums is not EmpiricalRisk.sums:  # a class with sums of its own
+        """Return the sum of (clipped) gradients (R, d) on the data's device, for the oracle."""
+        if type(self).sums is not EmpiricalRisk.sums:  # a subclass overrides sums
             return self.sums(self.place(w), rows=rows, clipping=clipping, value=False).gradient
         W = np.asarray(w, dtype=np.float64) if self._on_host else self._iterate("w", w)
-        if W.ndim != 2 or W.shape[1] != self.d:  # kernels would take entries for iterates
+        if W.ndim != 2 or W.shape[1] != self.d:  # kernels would mistake entries for iterates
             raise ValueError(f"w must have shape (R, {self.d}), got {tuple(W.shape)}")
         rows = rows if rows is None else self._rows(rows, W.shape[0])
         return resolve_value_clipping(self, W, rows, clipping, None, False, True)[1]
@@ -322,21 +322,21 @@ class EmpiricalRisk(Problem):
         gradient: bool = True,
         weights: Any = None,
     ) -> Sums:
-        """Sum the losses and the (clipped) gradients over samples; no penalty, no division.
+        """Sum the losses and the (clipped) gradients over samples, without penalty or division.
 
         Parameters
         ----------
         w : array of shape (d,) or (R, d)
         rows : int array of shape (m,), or list of R such arrays, optional
             The samples: all of them by default; one batch shared by all replicates; or
-            one batch for each replicate, of any sizes, empty ones included. An index may
+            one batch for each replicate, of any sizes, possibly empty. An index may
             occur several times.
         clipping : Clipping, optional
             Rule of :mod:`dpanalysis.clipping` applied to every sample's gradient (of the
-            data part). The losses are not clipped. A gradient that overflows counts as
+            data term). The losses are not clipped. A gradient that overflows counts as
             zero, so that the sum stays within the bound times the number of samples.
         value, gradient : bool
-            What is wanted; what is not wanted is None in the result and costs nothing.
+            Which sums to compute; a sum not requested is None and costs nothing.
         weights : array of shape (n,), optional
             Non-negative multiplicity of each sample, applied after clipping, to losses
             and gradients.
@@ -374,7 +374,7 @@ class EmpiricalRisk(Problem):
         )
 
     def _at_once(self, values: Any, gradients: Any, clipped: Any) -> tuple[np.ndarray, ...]:
-        """Bring the parts of a sum to the host as one array: each wait costs."""
+        """Copy the parts of a sum to the host as one array: each synchronization costs."""
         xp = self._xp
         columns = [gradients, values[:, None], xp.astype(clipped, xp.float64)[:, None]]
         table = to_host(xp.concat(columns, axis=1))
@@ -383,7 +383,7 @@ class EmpiricalRisk(Problem):
     def clipped_gradient_sum(
         self, w: Any, clipping: Clipping, weights: Any = None
     ) -> tuple[Any, Any, Any]:
-        """Return the sums of clipped gradients and losses, and the count of clips: :meth:`sums`."""
+        """Return the clipped gradient, the value and the clipped count of :meth:`sums`."""
         total = self.sums(w, clipping=clipping, weights=weights)
         return total.gradient, total.value, total.clipped
 
@@ -410,25 +410,25 @@ class EmpiricalRisk(Problem):
 
 
 class NonconvexRisk(EmpiricalRisk):
-    """A risk of networks: nothing public bounds its gradients or its curvature.
+    """Risk of a network: nothing public bounds its gradients or its curvature.
 
     Value clipping (Fang et al. 2023, Algorithm 3) bounds a gradient by the loss of its sample
     through a constant that here grows with the weights, so that no constant fixed beforehand is
-    valid at every iterate. Without one, ``Value(clip_norm)``, it is that of :meth:`weak_growth` at
-    each iterate, which is public and needs a row bound. A constant that the user gives may be too
-    small, and the guarantee would fail without a sign. The norms cost next to nothing here, so
-    every weight is limited to ``clip_norm / norm``: with a valid constant that changes nothing, and
-    with one that is too small, value clipping becomes flat clipping for the samples concerned.
+    valid at every iterate. ``Value(clip_norm)``, without a constant, uses that of
+    :meth:`weak_growth` at each iterate, which is public and needs a row bound. A user-given
+    constant may be too small, and the guarantee would silently fail. The norms are almost free
+    here, so every weight is limited to ``clip_norm / norm``: a valid constant is unaffected; with
+    one that is too small, value clipping becomes flat clipping for the affected samples.
     """
 
     @property
     def mu(self) -> float:  # type: ignore[override]
-        """Strong convexity: 0, whatever the penalty, for nothing bounds the curvature below."""
+        """Strong convexity: 0, whatever the penalty, since the curvature has no lower bound."""
         return 0.0
 
     @property
     def L(self) -> float:  # type: ignore[override]
-        """Smoothness: inf, for the curvature grows with the weights."""
+        """Smoothness: inf, since the curvature grows with the weights."""
         return math.inf
 
     def gradient_bound(self, order: int) -> float:
@@ -444,27 +444,27 @@ class SmoothRisk(EmpiricalRisk):
 
     @abstractmethod
     def _hessian_sum(self, w: Any, rows: Any = None) -> Any:
-        """Return the sum of the samples' Hessians at ``w`` (d,), where the data live."""
+        """Return the sum of the samples' Hessians at ``w`` (d,), on the device of the data."""
 
     @abstractmethod
     def _hvp_sum(self, w: Any, v: Any) -> Any:
-        """Return that sum times ``v`` (d,), without forming it."""
+        """Return the sum of Hessians times ``v`` (d,), without forming the sum."""
 
     @abstractmethod
     def _check_unchanged(self) -> None:
-        """Raise ValueError where a row has grown since it was checked; one read of X."""
+        """Raise ValueError if a row has grown since it was checked; one pass over X."""
 
     @abstractmethod
     def _find_minimizer(self) -> np.ndarray:
-        """Return the minimizer (d,), or warn."""
+        """Return the minimizer (d,); warn if none is reached."""
 
     def _check_smooth(self, what: str) -> None:
-        """Raise ValueError where the loss is not smooth, naming what needs it."""
+        """Raise ValueError if the loss is not smooth, naming the method that needs it."""
 
     def hessian(self, w: Any) -> Any:
         """Hessian of the objective: ``(d, d)``, or ``(R, d, d)`` for ``w`` of ``(R, d)``.
 
-        Raises ValueError if the loss is not smooth; so below.
+        Raises ValueError if the loss is not smooth, as do the methods below.
 
         Examples
         --------
@@ -523,7 +523,7 @@ class SmoothRisk(EmpiricalRisk):
     def minimize_perturbed(
         self, linear: np.ndarray, ridge: float, tolerance: float, size: float
     ) -> tuple[np.ndarray, int]:
-        """As :meth:`Problem.minimize_perturbed`; the public ``size`` is near the number of records.
+        """As :meth:`Problem.minimize_perturbed`; ``size`` is public, close to the record count.
 
         Raises ValueError if a row of X has grown by the end, FloatingPointError if ``tolerance``
         is below the rounding errors.
@@ -538,20 +538,20 @@ class SmoothRisk(EmpiricalRisk):
         """
         self._check_smooth("minimize_perturbed")
         found = minimize_perturbed(PerturbedObjective(self, linear, ridge, size), tolerance)
-        self._check_unchanged()  # while it was solved: blocks of columns are bounded too
+        self._check_unchanged()  # during the solve: blocks of columns are bounded too
         return found
 
     def solve(self) -> np.ndarray:
         """Return the non-private minimizer, shape ``(d,)``, for reference only.
 
         L-BFGS, then Newton steps to machine precision: the gradient's norm falls below
-        1e-10 times the larger of 1 and its norm at zero. Computed once and kept.
+        1e-10 times the larger of 1 and its norm at zero. Computed once and cached.
 
         Warns
         -----
         RuntimeWarning
-            If no minimizer is reached, as when the classes can be separated and there is
-            no penalty; the message gives the norm of the gradient.
+            If no minimizer is reached, as for separable classes without a penalty; the
+            message gives the norm of the gradient.
 
         Examples
         --------
@@ -569,14 +569,14 @@ class SmoothRisk(EmpiricalRisk):
 
 def flat_at_zero(regularizer: Regularizer | None, d: int) -> bool:
     """Whether the gradient of a penalty vanishes at 0."""
-    with np.errstate(all="ignore"):  # of a norm it is 0/0
+    with np.errstate(all="ignore"):  # the gradient of a norm is 0/0
         return regularizer is None or not np.any(regularizer.gradient(np.zeros(d)))
 
 
 def check_regularizer(regularizer: Any) -> None:
     """Raise TypeError unless it is None or an object of dpanalysis.regularizers."""
-    # One that overrides a formula and inherits a constant is refused too: a guarantee would depend
-    # on a wrong number.
+    # One that overrides a formula but inherits its constant is refused too: a guarantee would
+    # depend on a wrong number.
     if isinstance(regularizer, type) or not (regularizer is None or hasattr(regularizer, "mu")):
         raise TypeError(
             "regularizer must be None or an object of dpanalysis.regularizers, such as L2(0.1), "
@@ -601,25 +601,25 @@ def check_regularizer(regularizer: Any) -> None:
 
 
 class BoundedRisk(SmoothRisk):
-    """Risks whose loss, one or several linear predictions, bounds gradients by the rows' norms."""
+    """Risks of one or several linear predictions, whose gradients the row norms bound."""
 
     loss: Any
 
     @abstractmethod
     def radius(self, order: int) -> float:
-        """Return the public bound on every ``||x_i||_order``, order 1 or 2; inf for none."""
+        """Return the public bound on every ``||x_i||_order``, order 1 or 2; inf if none."""
 
     def weak_growth(self, w: Any) -> tuple[float, float]:
-        """Return ``(beta1, beta2)`` of the loss for rows up to the public bound, at every ``w``."""
+        """Return ``(beta1, beta2)`` of the loss for rows within the public bound, at any ``w``."""
         return growth_of_rows(self.loss, self.radius(2))
 
     def check_clipping(self, clipping: Clipping | None) -> None:
-        """Raise unless the rule bounds the gradient of every record that may occur.
+        """Raise unless the rule bounds the gradient of every possible record.
 
-        That is decided by the loss and the public row bound, never by the data at hand. ValueError
-        if the bound can fail, as that of :class:`~dpanalysis.clipping.Value` with too small a
-        ``beta1``, or without a row bound. (The sums hold the clip norm all the same; constants that
-        cannot be right are a slip.)
+        The decision uses the loss and the public row bound, never the data. Raises ValueError if
+        the bound can fail, as for :class:`~dpanalysis.clipping.Value` with too small a ``beta1``
+        or without a row bound. (The sums enforce the clip norm anyway; wrong constants are
+        reported as a mistake.)
 
         Examples
         --------
@@ -638,34 +638,34 @@ class BoundedRisk(SmoothRisk):
 
 
 class LinearRisk(BoundedRisk):
-    """Constants of a loss of one linear prediction that noise is computed from, without data."""
+    """Public constants of a loss of one linear prediction, to which noise is calibrated."""
 
     loss: Loss
     row_bounds: tuple[RowBound, ...]
 
     @property
     def L(self) -> float:  # type: ignore[override]
-        """Smoothness that the row bound, the loss and the penalty guarantee; inf for none."""
+        """Smoothness that the row bound, the loss and the penalty guarantee; inf if none."""
         data = self.hessian_bound
         return data + (0.0 if self.regularizer is None else self.regularizer.L)
 
     def radius(self, order: int) -> float:
-        """Public bound on every ``||x_i||_order``, order 1 or 2; inf when there is none."""
+        """Public bound on every ``||x_i||_order``, order 1 or 2; inf if there is none."""
         return implied_radius(self.row_bounds, order, self.d)
 
     def gradient_bound(self, order: int) -> float:
-        """Public bound on the norm of one sample's data gradient; inf when there is none."""
+        """Public bound on the norm of one sample's data gradient; inf if there is none."""
         lipschitz = self.loss.lipschitz
         return lipschitz * self.radius(order) or (5e-324 if lipschitz else 0.0)
 
     @property
     def convex_records(self) -> bool:  # type: ignore[override]
-        """Whether the loss is convex, and so that of every sample."""
+        """Whether the loss of every sample is convex."""
         return self.loss.convex
 
     @property
     def value_at_zero(self) -> float | None:  # type: ignore[override]
-        """Objective at w = 0 where the labels do not change it, so that it is public."""
+        """Objective at w = 0, public if it does not depend on the labels; else None."""
         if not self.loss.classification:
             return None
         ends = self.loss.value(np.zeros(2), np.array([-1.0, 1.0]))
@@ -679,12 +679,12 @@ class LinearRisk(BoundedRisk):
 
     @property
     def derivative_bounds(self) -> tuple[float, float]:  # type: ignore[override]
-        """Bound on the derivative of a sample's loss in its prediction."""
+        """Bounds (L1, L2) on the derivative of a sample's loss in its prediction."""
         return self.loss.lipschitz, self.loss.lipschitz
 
     @property
     def curvature_vanishes_at_max_slope(self) -> bool:  # type: ignore[override]
-        """Whether a sample at its largest derivative has no curvature."""
+        """Whether a sample's curvature is zero where its derivative is largest."""
         return self.loss.curvature_vanishes_at_max_slope
 
     @property
@@ -694,28 +694,28 @@ class LinearRisk(BoundedRisk):
 
     @property
     def row_blocks(self) -> tuple[tuple[Block, ...], ...]:  # type: ignore[override]
-        """Every public bound on the rows, by blocks of their columns."""
+        """Every public bound on the rows, as blocks of columns."""
         return as_blocks(self.row_bounds, self.d)
 
     @property
     def hessian_trace(self) -> float:  # type: ignore[override]
-        """Public bound on the trace of one sample's Hessian, which has one eigenvalue."""
+        """Public bound on the trace of one sample's Hessian, which has rank one."""
         return self.hessian_bound
 
     @property
     def hessian_bound(self) -> float:  # type: ignore[override]
-        """Public bound on the norm of one sample's Hessian, without the penalty; inf for none."""
+        """Public bound on the norm of one sample's Hessian, without the penalty; inf if none."""
         smoothness = self.loss.smoothness
         radius = self.radius(2)
         bound = smoothness * (radius * radius)
-        if smoothness and radius < 1e-140:  # its square is no normal number
+        if smoothness and radius < 1e-140:  # its square underflows
             root = math.sqrt(smoothness) * radius
             bound = max(root * root, 1e-300)
         return bound
 
     @property
     def hessian_lipschitz(self) -> float:  # type: ignore[override]
-        """Lipschitz constant of the Hessian that the public bounds guarantee; inf for none."""
+        """Lipschitz constant of the Hessian that the public bounds guarantee; inf if none."""
         data = self.loss.hessian_lipschitz
         radius = self.radius(2)
         data = data * radius * radius * radius if data else 0.0

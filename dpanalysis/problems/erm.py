@@ -23,11 +23,11 @@ class ERM(LinearRisk):
 
     .. math:: F(w) = \frac1N \sum_{i=1}^n \ell(\langle x_i, w\rangle, y_i) + r(w),
 
-    with the public nominal size N, which is n unless it is given.
+    with the public nominal size N, which is n unless ``size`` is given.
 
-    Sums over the samples are accumulated in float64, for float32 data too; iterates are
+    Sums over the samples are accumulated in float64, also for float32 data; iterates are
     float64 of shape ``(d,)``, or ``(R, d)`` for R replicates, which are evaluated
-    together. Values and gradients do not depend on the number of threads, to the last bit.
+    together. Values and gradients are bitwise independent of the number of threads.
 
     Parameters
     ----------
@@ -38,16 +38,16 @@ class ERM(LinearRisk):
         arrays are read by blocks of rows: see Notes.
     y : array of shape (n,)
         Labels in {-1, +1}; any real numbers for :class:`~dpanalysis.losses.SquaredError`.
-        Of mapped rows they may be mapped too, of Dask's a Dask array.
+        May be memory-mapped if X is, and a Dask array if X is one.
     loss : Loss
         From :mod:`dpanalysis.losses`.
     regularizer : Regularizer, optional
         From :mod:`dpanalysis.regularizers`.
     row_bound : RowBound or sequence of RowBound, optional
-        Public bounds on the rows; without one, nothing bounds a sample's gradient.
+        Public bounds on the rows; without one, a sample's gradient is unbounded.
     size : int, optional
         Public nominal size N, by which sums are divided; at least n/2. By default the number of
-        rows n, which is then stated to be public. See Notes.
+        rows n, which is then declared to be public. See Notes.
 
     Attributes
     ----------
@@ -56,47 +56,46 @@ class ERM(LinearRisk):
     size : int
         N.
     mu, L : float
-        Strong convexity and smoothness that are public: from the penalty and the row
-        bound, never from the data. ``L`` is inf without a bound, and for a loss that is
-        not smooth; it is that of N rows.
+        Public strong convexity and smoothness, from the penalty and the row bound, never
+        from the data. ``L`` is inf without a bound and for a nonsmooth loss; it is
+        that of N rows.
 
     Raises
     ------
     ValueError
-        If ``X`` or ``y`` is empty, not finite or of the wrong shape, or a row lies over a bound
-        that is to be checked.
+        If ``X`` or ``y`` is empty, not finite or of the wrong shape, or a row exceeds a bound
+        with ``enforce="check"``.
     OSError
         Also later, if a mapped file has changed its size.
 
     Notes
     -----
-    A mapped file of any real dtype is visited by blocks of about 32 MB, each converted on its
-    own, so that memory does not grow with n; up to 4 million rows in C order of float32 or
-    float64 are used in place, as an array. A Dask array (``dpanalysis-toolkit[dask]``) is summed
-    chunk by chunk by the current scheduler, one call a sum. Either way the data are looked at
-    once when the problem is built; rows of blocks and chunks are brought within the row bound
-    each time that they are read. What remains is 8 bytes for
-    each row of a batch, whose numbers are drawn for all n together (so it is exactly what the
-    sampling scheme says, and the same as in memory), and some numbers for each row in
-    :meth:`line_losses`, whose result has that length.
+    A mapped file of any real dtype is read in blocks of about 32 MB, each converted separately, so
+    that memory does not grow with n; up to 4 million rows of C-ordered float32 or float64 are used
+    in place, as an array. A Dask array (``dpanalysis-toolkit[dask]``) is summed chunk by chunk by
+    the current scheduler, with one call per sum. Either way the data are checked once when the
+    problem is built; rows of blocks and chunks are scaled to the row bound each time they are read.
+    The remaining memory is 8 bytes for each row of a batch, whose indices are drawn for all n
+    together (so the batch follows the sampling scheme exactly, as in memory), and some numbers for
+    each row in :meth:`line_losses`, whose result has that length.
 
     *The nominal size.* Under ``"replace_one"`` the number of rows is public. Under
-    ``"add_or_remove_one"`` it is not, and nothing shown by a private run may depend on it: averages
+    ``"add_or_remove_one"`` it is not, and no output of a private run may depend on it: averages
     are divided by N, noise, batch sizes and warnings are computed from N, and the rounding errors
     of sums are bounded for 2N rows, which is why there may not be more. So the guarantee is for two
     data sets that differ in one record **under the same N**. Give a number that was known before
-    the data, such as a planned or a published size. Without one N is the number of rows at hand,
-    and whoever releases the answer states that number, too: two data sets of different length then
+    the data, such as a planned or a published size. Without one, N is the actual number of rows,
+    and releasing the answer also publishes that number: two data sets of different length then
     have different noise, and no epsilon covers that.
 
-    X must not change while a run goes on. Rows that are used in place are not copied, so a callback
-    or a thread may write to them all the same, and then the guarantee still holds: wherever a
-    row is added, in a sum of gradients or of Hessians, its norm is computed from the numbers that
-    are read then, and a row that exceeds its bound, or the norm that was kept for clipping, adds
-    exactly zero. That covers changes which treat every row by itself; what is computed from several
-    rows, as centered columns are, belongs to all of their records. Labels are copies. Not covered
-    are the index arrays of a CSR matrix, and rows of networks and of other array libraries that
-    change in the milliseconds between their norm and their product.
+    X must not change during a run. Rows used in place are not copied, so a callback or a thread may
+    still write to them, and the guarantee then still holds: whenever a row is added to a sum of
+    gradients or of Hessians, its norm is computed from the numbers read at that moment, and a row
+    that exceeds its bound, or the norm that was cached for clipping, adds exactly zero. This covers
+    changes that treat every row separately; a value computed from several rows, such as a centered
+    column, depends on all of their records. Labels are copied. Not covered are the index arrays of
+    a CSR matrix, and rows of networks and of other array libraries that change in the milliseconds
+    between their norm and their product.
 
     Examples
     --------
@@ -132,7 +131,7 @@ class ERM(LinearRisk):
         self.n, self.d, self._on_host = data.n, data.d, data.on_host
         self._set_size(size)
         if size is not None:
-            data.most_parts(self.max_records)  # raises where there are too many
+            data.most_parts(self.max_records)  # raises if there are too many
         self._width_read = has_read_width(X)
 
     def __repr__(self) -> str:
@@ -144,10 +143,10 @@ class ERM(LinearRisk):
 
     @property
     def rounding(self) -> float:  # type: ignore[override]
-        """Public bound on the rounding of a sum over samples, in units of the bound on one.
+        """Public bound on the rounding error of a sum, in units of the bound on one sample.
 
-        That of :func:`dpanalysis.kernels.rounding.sum_rounding` for the most samples that may be
-        there, and the relative growth of a row that is not noticed.
+        :func:`dpanalysis.kernels.rounding.sum_rounding` for the maximal number of samples, plus
+        the relative growth of a row that goes undetected.
         """
         most, data = self.max_records, self._data
         parts = data.parts if self._size is None else data.most_parts(most)
@@ -167,7 +166,7 @@ class ERM(LinearRisk):
         return self._data.sums(W, rows, clipping, weights, value, gradient)
 
     def _check_constants(self) -> None:
-        """Raise where the loss has other constants than those that the noise is computed from."""
+        """Raise if the loss's constants differ from those that the noise is calibrated to."""
         if constants_of(self.loss) != self._constants:
             raise ValueError(
                 f"loss: the constants of {self.loss!r} have been changed since the problem was "
@@ -199,12 +198,12 @@ class ERM(LinearRisk):
         return losses
 
     def check_private(self) -> None:
-        """Try a user's formulas, and look at the data once more: they must be what was bounded.
+        """Check user-defined formulas, and check the rows against their bounds again.
 
-        The formulas of a loss that is not built in must be functions of one sample each. Rows that
-        are used in place are read once: whoever holds X may have changed it since the problem was
-        built. What changes later is bounded in each sum, see the notes of the class. ValueError
-        names the row that is larger than it was or not finite, or the formula.
+        The formulas of a user-defined loss must treat each sample separately. Rows used in place
+        are read once: the owner of X may have changed it since the problem was built. Later
+        changes are bounded in each sum, see the class notes. A ValueError names the row that has
+        grown or is not finite, or the formula.
 
         Examples
         --------
@@ -243,7 +242,7 @@ class ERM(LinearRisk):
         at, vector = self._iterate("w", w), self._iterate("v", v)
         return self._back(self._data.hvp_sum(at, vector, self._rows(rows, 1)), w)
 
-    # What curvature and minimizers are computed from
+    # Curvature and minimizers
 
     def _check_smooth(self, what: str) -> None:
         self._check_constants()
@@ -263,17 +262,17 @@ class ERM(LinearRisk):
         self._data.check_unchanged()
 
     def _find_minimizer(self) -> np.ndarray:
-        logistic = type(self.loss) is Logistic  # other losses vanish at finite margins
+        logistic = type(self.loss) is Logistic  # other losses reach zero at finite margins
         return find_minimizer(self, separated_below(self) if logistic else 0.0)
 
     def accuracy(self, w: Any, X: Any = None, y: Any = None) -> Any:
-        """Fraction of labels that the sign of ``<x, w>`` gets right (a zero counts as -1).
+        """Fraction of labels predicted correctly by the sign of ``<x, w>`` (zero counts as -1).
 
         Parameters
         ----------
         w : array of shape (d,) or (R, d)
         X, y : arrays of shape (k, d) and (k,), optional
-            Other data, a test set for example; both or neither.
+            Other data, such as a test set; both or neither.
 
         Returns
         -------

@@ -1,4 +1,4 @@
-"""The quadratic on which rates and bounds are exact."""
+"""The quadratic problem, for which rates and bounds are exact."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class Quadratic(Problem):
     center : array_like of shape (d,), optional
         The minimizer c; zero by default.
     sensitivity : float, optional
-        How far a record may move the gradient in the L1 norm, as declared by the caller; it
-        then bounds the L2 norm too, which is never larger. So it serves Laplace noise, which
-        needs the L1 norm, and Gaussian noise, which needs the L2 norm. None (the default):
-        there is no private data behind it.
+        L1 sensitivity of the gradient to one record, as declared by the caller; it also bounds
+        the L2 sensitivity, which is never larger. So it suits Laplace noise, which needs the
+        L1 norm, and Gaussian noise, which needs the L2 norm. None (the default): the problem
+        has no private data.
 
     References
     ----------
@@ -63,7 +63,7 @@ class Quadratic(Problem):
         self.sensitivity = sensitivity
 
     def facts(self, relation: str) -> PublicFacts:
-        """Return the constants, and the declared sensitivity as that in the L1 and L2 norms."""
+        """Return the constants and the declared sensitivity, for both the L1 and L2 norms."""
         none, declared = (math.inf, math.inf), self.sensitivity
         return PublicFacts(
             self.n, self.d, self.mu, self.L, relation, none, declared, declared is not None
@@ -92,7 +92,7 @@ class Quadratic(Problem):
         return self.eigenvalues * (self._check("w", w) - self.center)
 
     def gradient_sum(self, w: Any, rows: Any = None, clipping: Clipping | None = None) -> Any:
-        """Return the gradient of each iterate, as often as its batch holds the only record."""
+        """Return each iterate's gradient times the multiplicity of the only record in its batch."""
         gradient = self.gradient(w)
         if rows is None:
             return gradient

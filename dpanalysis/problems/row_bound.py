@@ -1,4 +1,4 @@
-"""Public bounds on the rows of the data: what sensitivities are computed from."""
+"""Public bounds on the rows of the data, from which sensitivities are computed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from .._validation import check_choice, keep_numbers
 from ..privacy.facts import Block
 
-#: 1, 2, infinity, or blocks of columns: the largest of their norms over their radii.
+#: 1, 2, infinity, or blocks of columns: the largest ratio of a block's norm to its radius.
 Order: TypeAlias = float | tuple[Block, ...]
 
 # With "check", rows over the bound by rounding alone are accepted (and scaled down to it).
@@ -22,22 +22,22 @@ TOLERANCE = 1e-9
 class RowBound:
     """Public bound ``||x_i||_order <= radius`` on every row of the data.
 
-    The bound is chosen by the caller, never computed from the data: it sets the amount
-    of noise, so a bound read off private data would leak.
+    The bound is chosen by the caller, never computed from the data: it determines the
+    noise, so a bound computed from private data would leak.
 
     Parameters
     ----------
     order : {1, 2, inf} or tuple of Block
-        The norm. Blocks of neighbouring columns (:class:`dpanalysis.privacy.facts.Block`, of
-        order 1 or infinity) stand for the largest of their own norms, each over its radius: with
-        a ``radius`` of 1 every block is within its own.
+        The norm. For blocks of adjacent columns (:class:`dpanalysis.privacy.facts.Block`, of
+        order 1 or infinity) it is the largest ratio of a block's norm to its own radius: with
+        ``radius=1`` every block is within its own radius.
     radius : float
         Positive and finite.
     enforce : {"clip", "check"}
-        ``"clip"``: a row over the bound is scaled down to it (by a factor kept beside the
+        ``"clip"``: a row over the bound is scaled down to it (by a factor stored beside the
         data; ``X`` is neither changed nor copied). ``"check"``: a row over the bound
         raises ValueError; a row over it by rounding alone (1e-9, relative) is scaled
-        down to it. Either way the bound holds for the rows that the sums are taken of.
+        down to it. Either way the bound holds for the rows that enter the sums.
 
     Examples
     --------
@@ -75,7 +75,7 @@ def as_bounds(row_bound: Any) -> tuple[RowBound, ...]:
 
 
 def implied_radius(bounds: Sequence[RowBound], order: int, d: int) -> float:
-    """Return the best radius in this norm that the bounds imply, block by block, or inf."""
+    """Return the smallest radius in this norm implied by one of the bounds, or inf."""
     check_choice("order", order, (1, 2))
     together = math.hypot if order == 2 else lambda *radii: sum(radii)  # no square underflows
     radii = [
@@ -87,7 +87,7 @@ def implied_radius(bounds: Sequence[RowBound], order: int, d: int) -> float:
 
 @lru_cache(maxsize=64)
 def as_blocks(bounds: tuple[RowBound, ...], d: int) -> tuple[tuple[Block, ...], ...]:
-    """Return each bound on rows of d columns by blocks, of which a norm has one."""
+    """Return each bound on rows of d columns as blocks; an ordinary norm is a single block."""
     found = []
     for bound in bounds:
         if isinstance(bound.order, tuple):
@@ -102,12 +102,12 @@ def as_blocks(bounds: tuple[RowBound, ...], d: int) -> tuple[tuple[Block, ...], 
 
 
 def norm_name(order: Order) -> str:
-    """Return what messages call a norm."""
+    """Return the name of a norm for messages."""
     return "block" if isinstance(order, tuple) else f"L{order:g}"
 
 
 def with_constant(bound: RowBound) -> RowBound:
-    """Return the bound on the same rows with a constant 1 at their end."""
+    """Return the bound on the same rows with a constant 1 appended."""
     if isinstance(bound.order, tuple):
         return replace(bound, order=(*bound.order, Block(1, 1, 1.0 / bound.radius)))
     if math.isinf(bound.order):

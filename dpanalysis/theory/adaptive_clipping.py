@@ -1,6 +1,6 @@
 r"""Convergence of per-sample adaptive clipping, DP-PSAC, and automatic clipping, Auto-S.
 
-Both rules of Xia et al. (2023) divide a gradient :math:`g` by a little more than its norm
+Both rules of Xia et al. (2023) divide a gradient :math:`g` by slightly more than its norm
 :math:`\rho = \|g\|_2`:
 
 .. math:: w(\rho) = \frac{1}{\rho + r/(\rho + r)} \ \text{(PSAC)}, \qquad
@@ -18,15 +18,15 @@ and :math:`w \ge 1/(\rho + \bar r)`, where :math:`\bar r` is 1 for PSAC and r fo
 1. :math:`E\langle \nabla f, w g\rangle \ge \frac{G^2}{G + \tau + \bar r} - \left(W -
    \frac{1}{G + \tau + \bar r}\right) G (\tau - G)_+`, because :math:`E\langle \nabla f, g\rangle =
    G^2` and no single product is below :math:`-G(\tau - G)_+`. It replaces Lemma 5, which the text
-   names without stating it.
+   mentions without a statement.
 2. With :math:`a = 1 + \tau_1`, :math:`R = \tau_0 + \bar r`, :math:`A(G) = G^2/(aG + R)`, this is at
    least :math:`A(G) - \beta`, :math:`\beta = W \tau_0^2/(4(1 - \tau_1))`; and at least
    :math:`A(G)` where :math:`G \ge \tau_0/(1 - \tau_1)`.
 3. Lemma 1: a step changes f in expectation by at most :math:`-\eta` times that product, plus
    :math:`\frac{\eta^2}{2} (L_0 + L_1 G) ((1 + 1/B)\, h(G + \tau)^2 + d\sigma^2/B^2)`, where
-   :math:`h(\rho) = \rho w(\rho) < 1` and 1 + 1/B is for Poisson sampling with mean batch size B, or
-   for sampling with replacement. As :math:`G \le a A(G) + R/a`, the second-order term is absorbed
-   for small steps.
+   :math:`h(\rho) = \rho w(\rho) < 1` and the factor 1 + 1/B holds for Poisson sampling with mean
+   batch size B and for sampling with replacement. Since :math:`G \le a A(G) + R/a`, the
+   second-order term is absorbed for small steps.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _check_r(r: ArrayLike) -> FloatArray:
 
 
 def peak_and_offset(kind: Any, r: ArrayLike) -> tuple[FloatArray, FloatArray]:
-    """Return the largest weight W, and the offset with ``w(rho) >= 1/(rho + offset)``."""
+    """Return the largest weight W, and the offset such that ``w(rho) >= 1/(rho + offset)``."""
     check_choice("kind", kind, ("psac", "auto"))
     r = _check_r(r)
     if kind == "auto":
@@ -159,14 +159,14 @@ def psac_table1(
     check_choice("kind", kind, ("psac", "auto"))
     r = _check_r(r)
     a, b = 1.0 + tau1, 1.0 - tau1
-    # The equation over W: 1/W, and how far the offset is above it, do not cancel; nor does a square
-    # overflow in this unit.
+    # The equation divided by W: 1/W and the excess of the offset over it do not cancel, and no
+    # square overflows in this unit.
     root_r = np.sqrt(np.minimum(r, 1.0))
     least, beyond = (r, 0.0) if kind == "auto" else (root_r * (2.0 - root_r), (1.0 - root_r) ** 2)
     unit = np.maximum(tau0, least + beyond)
     tau, least, excess = tau0 / unit, least / unit, (tau0 + beyond) / unit
     linear = a * tau - b * excess - least
-    # The root of a G^2 - p G - q in the form that does not cancel where p is negative.
+    # The root of a G^2 - p G - q, in the form without cancellation for negative p.
     root = np.hypot(linear, 2.0 * np.sqrt(a * b * excess) * np.sqrt(tau))
     with np.errstate(invalid="ignore", divide="ignore"):
         cancelled = np.where(tau > 0, 2.0 * excess * tau / (root - linear), 0.0)
@@ -174,7 +174,7 @@ def psac_table1(
 
 
 def invert_gain(value: ArrayLike, a: ArrayLike, R: ArrayLike) -> FloatArray:
-    """Return the G >= 0 with ``G^2/(a G + R) = value``."""
+    """Return the G >= 0 that solves ``G^2/(a G + R) = value``."""
     linear = np.multiply(a, value)
     return np.asarray(0.5 * (linear + np.sqrt(linear**2 + 4.0 * np.multiply(R, value))))
 
@@ -184,11 +184,11 @@ def invert_gain(value: ArrayLike, a: ArrayLike, R: ArrayLike) -> FloatArray:
 
 @dataclass(frozen=True)
 class PSACBound:
-    """A bound on the smallest gradient of a run; see :func:`psac_theorem2`."""
+    """Bound on the smallest gradient norm of a run; see :func:`psac_theorem2`."""
 
     bound: float  # on the expected smallest gradient norm
-    bias: float  # its limit as T grows with the noise fixed
-    vanishing: float  # the bound without the bias; of order T^(-1/4)
+    bias: float  # limit of the bound as T grows with the noise fixed
+    vanishing: float  # bound without the bias, of order T^(-1/4)
     step_size: float  # for clip norm 1
 
 
@@ -216,12 +216,11 @@ def psac_theorem2(
               V = \frac{\Delta/(\eta T) + c (L_0 + L_1 R/a)}{1 - c L_1 a}, \quad
               \beta' = \frac{\beta}{1 - c L_1 a}.
 
-    Both sum Lemma 1 over the steps, with steps 2 and 3 of the module's derivation, the second up
-    to the first norm below :math:`\tau_0/(1 - \tau_1)`; its bias does not depend on r. The
-    default step size minimizes
-    V's numerator subject to :math:`c L_1 a \le 1/2` (in place of the paper's condition on T). For
-    PSAC with :math:`\tau_1 = 0` and much noise it is the paper's
-    :math:`\propto 1/\sqrt{d \sigma^2 T (L_0 + L_1(\tau_0 + 1))}`.
+    Both bounds sum Lemma 1 over the steps, with steps 2 and 3 of the module's derivation, the
+    second up to the first norm below :math:`\tau_0/(1 - \tau_1)`; its bias does not depend on r.
+    The default step size minimizes the numerator of V subject to :math:`c L_1 a \le 1/2` (in place
+    of the paper's condition on T). For PSAC with :math:`\tau_1 = 0` and much noise it is the
+    paper's :math:`\propto 1/\sqrt{d \sigma^2 T (L_0 + L_1(\tau_0 + 1))}`.
 
     Parameters
     ----------
@@ -230,7 +229,7 @@ def psac_theorem2(
     iterations : int
         T >= 1.
     L0, L1, tau0, tau1, r, kind
-        As in :func:`psac_lemma2`, numbers.
+        As in :func:`psac_lemma2`, but scalars.
     dimension : int
         d >= 1.
     noise_multiplier : float
@@ -262,7 +261,7 @@ def psac_theorem2(
     sigma = check_number("noise_multiplier", noise_multiplier, low=0.0)
     d = check_int("dimension", dimension, low=1)
     batch = check_positive("batch_size", batch_size)
-    # Of E|sum of the batch|^2 / B^2: the samples, and the noise.
+    # Bounds E|sum of the batch|^2 / B^2: the samples and the noise.
     moment = (1.0 + 1.0 / batch) + d * (sigma / batch) * (sigma / batch)
     a, R = np.float64(1.0 + tau1), tau0 + offset
     smoothness = float(L0 + L1 * R / a)

@@ -1,4 +1,4 @@
-"""Allocation of a privacy budget to iterations, and how many of them it affords.
+"""Allocation of a privacy budget to iterations, and the best number of iterations.
 
 Kuru et al. (2022), sections 3.1 and 4.1, and Remark 4.1.
 """
@@ -18,7 +18,7 @@ from .recursion import ErrorRecursion, noise_second_moment, subsampling_variance
 
 
 def check_sizes(n: int | None, m: float | None) -> tuple[int | None, float | None]:
-    """Return data and batch size, ``0 < m <= n``, m the expected one; None means the full batch."""
+    """Return data size and expected batch size, ``0 < m <= n``; None means the full batch."""
     if n is None:
         if m is not None:
             raise ValueError(f"m needs n, the number of samples; got m={m!r} and n=None")
@@ -156,10 +156,10 @@ def _full_batch(log_weights: FloatArray) -> FloatArray:
 
 def _normalize(shares: FloatArray, epsilon: float) -> FloatArray:
     """Scale to the sum ``epsilon``, never above it by a rounding error."""
-    if shares.any():  # all of them may have vanished
+    if shares.any():  # all of them may have underflowed
         shares = shares * (epsilon / math.fsum(shares))
     while math.fsum(shares) > epsilon:
-        # A subnormal number may be too small to be changed by a factor.
+        # A subnormal number may be unchanged by multiplication.
         smaller = shares * (1.0 - 2.0**-52)
         shares = np.where(smaller < shares, smaller, np.nextafter(shares, 0.0))
     if not shares.all():
@@ -176,8 +176,8 @@ def allocate_epsilon(
     (Kuru et al. 2022, (4.4)). For the full batch the optimum is Proposition 4.2, where ``eps_t`` is
     proportional to ``a_t^(1/3)``. For ``m < n`` the paper calls the problem intractable; it is
     convex in the ``eps_t`` and is solved here exactly by a search over its one multiplier. (Remark
-    4.2 offers the full batch's ``eps_t`` as a guide under subsampling, with (3.5) to invert for
-    each. Its scales, taken as they are, spend 2.27 where 1 is claimed, with ``m = 1000`` of
+    4.2 suggests the full batch's ``eps_t`` under subsampling, with (3.5) to be inverted for each.
+    The full batch's scales, used unchanged, spend 2.27 where 1 is claimed, with ``m = 1000`` of
     100 000, ``T = 100`` and the paper's other settings.)
 
     Parameters
@@ -194,7 +194,7 @@ def allocate_epsilon(
     Returns
     -------
     (T,) ndarray
-        Budgets after amplification; they sum to ``epsilon`` and never above it. A share that
+        Budgets after amplification; they sum to ``epsilon``, never above it. A share that
         would be rounded to 0 raises ValueError.
 
     Examples
@@ -269,7 +269,7 @@ def allocate_gaussian(weights: ArrayLike, rho: float, sensitivity: float) -> Flo
     Returns
     -------
     (T,) ndarray
-        Standard deviations of a coordinate's noise. Noise that would be rounded to 0 raises
+        Standard deviations of the noise per coordinate. Noise that would be rounded to 0 raises
         ValueError.
 
     Examples
@@ -282,10 +282,10 @@ def allocate_gaussian(weights: ArrayLike, rho: float, sensitivity: float) -> Flo
     a = _check_weights(weights)
     rho = check_positive("rho", rho)
     sensitivity = check_number("sensitivity", sensitivity, low=0.0)
-    # Square roots of the weights over their largest: no overflow, however extreme.
+    # Square roots of the weights relative to the largest: no overflow, however extreme.
     log_root = 0.5 * np.log(a)
     total = np.exp(log_root - log_root.max()).sum()
-    # The sensitivity without its power of two: squaring cannot overflow or underflow.
+    # The mantissa of the sensitivity: squaring it cannot overflow or underflow.
     unit, exponent = math.frexp(sensitivity)
     factor = math.sqrt(total) * unit / math.sqrt(2.0) / math.sqrt(rho)
     std = factor * np.exp(0.5 * (log_root.max() - log_root))
@@ -299,7 +299,7 @@ def _check_not_rounded_to_0(noise: FloatArray, sensitivity: float) -> FloatArray
     return noise
 
 
-# How many iterations
+# Number of iterations
 
 
 def horizon_bounds(
@@ -313,7 +313,7 @@ def horizon_bounds(
     noise: str = "optimal",
     variance: float | None = None,
 ) -> FloatArray:
-    """Return the error bound of a run of ``t`` iterations with the whole budget, ``t = 1..T``.
+    """Return the error bounds of runs of ``t`` iterations that spend the budget, ``t = 1..T``.
 
     Parameters
     ----------
@@ -370,7 +370,7 @@ def horizon_bounds(
         return transient + total * (dimension * scales**2 + 0.5 * variance)
     subsampling = 0.5 * variance * total if variance else 0.0
     if m_ == n_:
-        # (sum_j a_{t,j}^(1/3)) obeys the recursion with cube roots.
+        # sum_j a_{t,j}^(1/3) satisfies the recursion with cube roots.
         cubes = _scan(np.cbrt(factors), np.cbrt(gains)) ** 3
         noise_error = dimension * (sensitivity / (n_ * epsilon)) ** 2 * cubes
         return transient + subsampling + noise_error
@@ -393,7 +393,7 @@ def _scan(factors: FloatArray, gains: FloatArray) -> FloatArray:
 def _optimal_noise(
     factors: FloatArray, gains: FloatArray, epsilon: float, sensitivity: float, n: int, m: float
 ) -> FloatArray:
-    """Return ``min sum_j a_{t,j} b_j^2`` for every ``t``, ``m < n``; each starts the next one."""
+    """Return ``min sum_j a_{t,j} b_j^2`` for every ``t``, for ``m < n``, with warm starts."""
     out = np.empty(factors.size)
     log_weights = np.empty(0)
     shares = np.empty(0)
@@ -402,7 +402,7 @@ def _optimal_noise(
     for t in range(factors.size):
         log_weights = np.append(log_weights + log_factors[t], log_gains[t])
         # A factor 0 discards all earlier iterations; weights near 0 have scales near infinity, and
-        # of the sum a third of their exponent.
+        # contribute to the sum only by a third of their exponent.
         alive = log_weights > log_weights.max() - 600.0
         shares = np.append(shares, shares.max() if t else epsilon)[alive]
         log_weights = log_weights[alive]
@@ -429,7 +429,7 @@ def best_horizon(
 ) -> tuple[int, float]:
     """Return the number of iterations ``T' <= T`` with the smallest bound, and the bound.
 
-    More iterations contract the initial error further, but each has a smaller share of the
+    More iterations contract the initial error further, but each gets a smaller share of the
     budget. The bound of Nesterov's method, single or multistage, needs no data (Kuru et al. 2022,
     Remark 4.1).
 

@@ -1,7 +1,7 @@
 """Certificates of convergence with the best rate, noise floor or bound at a horizon.
 
-The three are different certificates. At a fixed rate each is a semidefinite program in ``(P,
-c, c0, s)``; the rate is found by a one-dimensional search.
+These are three different certificates. At a fixed rate each solves a semidefinite program in
+``(P, c, c0, s)``; the rate is found by a one-dimensional search.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def best_certificate(
 ) -> Certificate:
     """Return the best certificate of an inequality; see :func:`heavy_ball_certificate`.
 
-    ``exact_rate`` is a lower bound for the search, and with ``name`` part of the error message.
+    ``exact_rate`` is a lower bound for the search; it and ``name`` appear in the error message.
     """
     goal = _goal(lmi, objective, horizon, noise_second_moment, initial)
     if rate is not None:
@@ -77,7 +77,7 @@ def _goal(
     noise_second_moment: float | None,
     initial: Start | None,
 ) -> Callable[[float], tuple[float, float, float]] | None:
-    """Return squared rate -> weights of ``(||w_0 - w*||^2, F(w_0) - F*, noise)``; None for rate."""
+    """Map a squared rate to weights of ``(||w_0 - w*||^2, F(w_0) - F*, noise)``; None for rate."""
     check_choice("objective", objective, ("rate", "noise", "bound"))
     needed = {"horizon": horizon, "noise_second_moment": noise_second_moment, "initial": initial}
     if objective != "bound":
@@ -101,8 +101,8 @@ def _goal(
 
 
 def _minimize_rate(value: Callable[[float], float], best: float) -> float:
-    """Return a squared rate in ``(best, 1)`` where ``value`` is smallest."""
-    # The scale is ``ln(1 - square)``: a coarse grid, then Brent's method between its neighbours.
+    """Return a squared rate in ``(best, 1)`` that minimizes ``value``."""
+    # In ``ln(1 - square)``: a coarse grid, then Brent's method between the adjacent grid points.
 
     def at(s: float) -> float:
         return value(1.0 - (1.0 - best) * float(np.exp(-s)))
@@ -157,13 +157,13 @@ def heavy_ball_certificate(
         then bounded by the other. A number is the distance.
     solver : str, optional
         A solver of cvxpy, such as ``"CLARABEL"`` or ``"SCS"``. By default Clarabel is called
-        directly, several times faster. The certificate is verified whatever the solver.
+        directly, which is several times faster. The certificate is verified whatever the solver.
 
     Raises
     ------
     CertificateNotFound
-        If there is none of this form, or the solver's solution fails verification. The message
-        gives the exact rate on quadratics, a lower bound.
+        If no certificate of this form exists, or the solver's solution fails verification. The
+        message gives the exact rate on quadratics, a lower bound.
 
     Examples
     --------
@@ -195,14 +195,14 @@ def heavy_ball_certified_rate(
 ) -> FloatArray | float:
     """Return the best certified rates of the heavy ball method, for arrays of its parameters.
 
-    :attr:`Certificate.rate` of :func:`heavy_ball_certificate`, at about four milliseconds each.
+    Each is :attr:`Certificate.rate` of :func:`heavy_ball_certificate`, in about 4 milliseconds.
 
     Parameters
     ----------
     step_size, momentum : array_like
         ``alpha > 0`` and ``beta`` in ``[0, 1)``; broadcast.
     mu, L, solver
-        As in :func:`heavy_ball_certificate`. Through cvxpy, one compiled program serves all.
+        As in :func:`heavy_ball_certificate`. With cvxpy, one compiled program is used for all.
 
     Returns
     -------
@@ -244,9 +244,9 @@ def nesterov_certificate(
 ) -> Certificate:
     """Return a verified Lyapunov function of Nesterov's method.
 
-    As :func:`heavy_ball_certificate`, errors included. With the standard momentum the rate is at
-    least as good as the classical ``rate^2 = 1 - sqrt(mu alpha)`` of Kuru et al. (2022), Theorem
-    4.1.
+    As :func:`heavy_ball_certificate`, including the errors raised. With the standard momentum the
+    rate is at least as good as the classical ``rate^2 = 1 - sqrt(mu alpha)`` of Kuru et al. (2022),
+    Theorem 4.1.
 
     Parameters
     ----------

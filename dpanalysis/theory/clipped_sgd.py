@@ -1,10 +1,10 @@
-r"""Utility of private SGD with a clip norm that hardly ever clips (Fang et al. 2023, section 4).
+r"""Utility of private SGD with a clip norm that is rarely exceeded (Fang et al. 2023, section 4).
 
-The paper does not give its constants c1 to c5; the bounds here need none. With
-:math:`\tilde\sigma` such that the gradient noise satisfies :math:`E[\zeta_t | F_t] = 0` and
-:math:`E[\exp(\|\zeta_t\|^2/\tilde\sigma^2) | F_t] \le e`, :math:`F_t` all that came before (a size
-that is drawn once for all steps has no such bound: claim 004-18), and with :math:`\eta \le 1/L`,
-:math:`S = \eta^2 \tilde\sigma^2 T`, :math:`Y_t = f(w_t) - f^*`, every step of the method obeys
+The paper does not give its constants c1 to c5; the bounds here need none. Let
+:math:`\tilde\sigma` be such that the gradient noise satisfies :math:`E[\zeta_t | F_t] = 0` and
+:math:`E[\exp(\|\zeta_t\|^2/\tilde\sigma^2) | F_t] \le e`, where :math:`F_t` is the past (noise
+whose size is drawn once for all steps has no such bound: claim 004-18). With :math:`\eta \le 1/L`,
+:math:`S = \eta^2 \tilde\sigma^2 T`, :math:`Y_t = f(w_t) - f^*`, every step of the method satisfies
 
 .. math:: E[e^{\lambda (Y_{t+1} - Y_t)} | F_t] \le \exp\left(
           -\lambda\eta (1 - L\eta/2) \|\nabla f\|^2
@@ -13,27 +13,27 @@ that is drawn once for all steps has no such bound: claim 004-18), and with :mat
 
 for :math:`\lambda L \eta^2 \tilde\sigma^2 \le 1` (Cauchy-Schwarz; a centered variable with
 :math:`E e^{Y^2} \le e` has :math:`E e^{\lambda Y} \le e^{3\lambda^2/4}`). With
-:math:`\lambda = 2/(3 \eta \tilde\sigma^2)` the decrease pays for the noise; with
-:math:`1/\lambda_t = m + 3LSt/T` the growth of :math:`\lambda_t` does. Ville's inequality turns both
+:math:`\lambda = 2/(3 \eta \tilde\sigma^2)` the decrease compensates the noise; with
+:math:`1/\lambda_t = m + 3LSt/T` the change of :math:`\lambda_t` does. Ville's inequality turns both
 supermartingales into bounds on the whole path, without the paper's factor ln T. The noise
 multiplier is calibrated numerically (:func:`dpanalysis.privacy.calibrate`), not by the paper's
 Theorem 3.4.
 
-Batches have a fixed size, or are Poisson samples with a sum divided by :math:`B = qn`. The noise of
-the latter has a part of the size of the gradient: its variance is at most :math:`((1-q)
-(\|\nabla f\|^2 + \rho^2) + d C^2 \sigma^2/B)/B`. As long as :math:`Y_t \le H`, where
-:math:`\|\nabla f\|^2 \le 2LH`, one :math:`\tilde\sigma` does for every step
-(:func:`poisson_noise_scale`). The bound on the path depends on :math:`S \le s^2` alone; with it in
-the place of H the path leaves :math:`Y_t \le H` with the probability of failure only.
+Batches have a fixed size, or are Poisson samples whose sum is divided by :math:`B = qn`. The
+noise of Poisson batches has a component of the size of the gradient: its variance is at most
+:math:`((1-q) (\|\nabla f\|^2 + \rho^2) + d C^2 \sigma^2/B)/B`. As long as :math:`Y_t \le H`, so
+that :math:`\|\nabla f\|^2 \le 2LH`, one :math:`\tilde\sigma` is valid for every step
+(:func:`poisson_noise_scale`). The bound on the path depends only on :math:`S \le s^2`; with this
+bound as H, the path leaves :math:`Y_t \le H` with at most the failure probability.
 
-Full batches need no light tails (Remark 4.2, printed without proof): no sample's excess loss is
-more than that of all together, so that :math:`\|\nabla f_i\|^2 \le 2L (f_i - \inf f_i)` gives
+Full batches need no light tails (Remark 4.2, printed without proof): no sample's excess loss
+exceeds the sum of all, so :math:`\|\nabla f_i\|^2 \le 2L (f_i - \inf f_i)` gives
 
 .. math:: \max_i \|\nabla f_i(w)\| \le \sqrt{2 L n\, (f(w) - f^* + \Gamma)}, \qquad
           \Gamma = f^* - \tfrac1n \textstyle\sum_i \inf f_i,
 
-with equality where one sample has all the loss. This is the remark's :math:`\sqrt n`; the remark
-omits :math:`\Gamma` (of Lemma A.13), which is 0 if one w minimizes every :math:`f_i`.
+with equality if one sample has all the excess loss. This is the remark's :math:`\sqrt n`; the
+remark omits :math:`\Gamma` (of Lemma A.13), which is 0 if one w minimizes every :math:`f_i`.
 """
 
 from __future__ import annotations
@@ -50,18 +50,18 @@ from .._validation import check_choice, check_int, check_number, check_positive
 from ._arguments import check_array, check_failure
 
 # E exp(|mean of B|^2 / K^2) <= e for K^2 = 4 rho^2 / ((1 - e^-2) B): cosh(lambda |sum|) has mean
-# at most exp(B lambda^2 rho^2) (Pinelis), averaged over a Gaussian lambda.
+# at most exp(B lambda^2 rho^2) (Pinelis); average over a Gaussian lambda.
 _MEAN_OF_BATCH = 4.0 / -expm1(-2.0)
 
 
 def path_bound(gap: float, L: float, S: float, log_failure: float, iterations: int) -> float:
-    """Return the bound on max_t Y_t that needs S = eta^2 sigma^2 T only; increasing in S."""
+    """Return the bound on max_t Y_t that depends only on S = eta^2 sigma^2 T; increasing in S."""
     start = gap + 0.5 * L * S
     m = max(sqrt(3.0 * L * S * start / log_failure), L * S / iterations)
     if m == 0.0:  # no noise
         return start
     bound = (1.0 + 3.0 * L * S / m) * (start + m * log_failure)
-    return inf if math.isnan(bound) else bound  # a product beyond the largest number
+    return inf if math.isnan(bound) else bound  # a product overflowed
 
 
 def sgd_objective_bound(
@@ -74,10 +74,10 @@ def sgd_objective_bound(
 ) -> float:
     r"""Return a bound on :math:`\max_{t \le T} f(w_t) - f^*` that fails with a small probability.
 
-    The smaller of :math:`D + L S/2 + \tfrac32 \eta \tilde\sigma^2 \ln(1/\delta)` and, about,
+    The smaller of :math:`D + L S/2 + \tfrac32 \eta \tilde\sigma^2 \ln(1/\delta)` and approximately
     :math:`(\sqrt{D + L S/2} + \sqrt{3 L S \ln(1/\delta)})^2`, derived in the module's docstring.
-    Fang et al. (2023), Proposition 4.2, which omits that the noise must be centered, and have its
-    moment, given the past.
+    Fang et al. (2023), Proposition 4.2, which omits that the noise must be centered and satisfy the
+    moment condition *given the past*.
     """
     gap = check_number("initial_gap", initial_gap, low=0.0)
     L = check_positive("L", L)
@@ -109,7 +109,7 @@ def light_tail_scale(deviations: ArrayLike, probabilities: ArrayLike | None = No
     Raises
     ------
     ValueError
-        If an argument is out of its range, or shapes do not fit.
+        If an argument is out of its range, or shapes do not match.
 
     References
     ----------
@@ -138,19 +138,19 @@ def light_tail_scale(deviations: ArrayLike, probabilities: ArrayLike | None = No
     largest = float(d.max())
     if largest == 0.0:
         return 0.0
-    # In units of the largest deviation, so that the scale of the deviations does not matter.
+    # Relative to the largest deviation, so that the scale does not matter.
     d = d / largest
 
     def excess(rho: float) -> float:
         return float(logsumexp((d / rho) ** 2 + np.log(p)) - 1.0)
 
-    # One summand alone reaches e at the lower end, all together do not pass it at the upper.
+    # One summand alone reaches e at the lower end; the whole sum does not exceed it at the upper.
     low = float(np.max(d / np.sqrt(1.0 - np.log(p))))
     if low >= 1.0 or excess(1.0) >= 0.0:
         return largest
     quotient = float(brentq(excess, low, 1.0, xtol=1e-14))
     rho = quotient * largest
-    # Subnormal numbers are far apart: of the two neighbours the larger one keeps the inequality.
+    # Subnormal numbers are far apart: of the two adjacent ones the larger keeps the inequality.
     return rho if rho / largest >= quotient else math.nextafter(rho, inf)
 
 
@@ -162,7 +162,7 @@ def sgd_noise_scale(
     .. math:: \tilde\sigma = \sqrt{\frac{4}{1 - e^{-2}}} \frac{\rho}{\sqrt B} +
               \frac{C \sigma}{B} \sqrt{\frac{2}{1 - e^{-2/d}}},
 
-    the second term exact, for a fixed number of B samples with or without replacement.
+    whose second term is exact, for a fixed number B of samples with or without replacement.
 
     Fang et al. (2023), proof of Proposition 4.4, (12). No such constant exists for Poisson
     batches, contrary to that proof: :func:`poisson_noise_scale`.
@@ -195,12 +195,12 @@ def poisson_noise_scale(
     .. math:: \tilde\sigma^2 = \frac{2}{1 - e^{-2}} \left(\frac{K m}{q B} +
               \frac{d C^2 \sigma^2}{B^2}\right), \qquad K = \frac{1/2 - q}{\ln((1-q)/q)},
 
-    m the mean of :math:`\|\nabla f_i\|^2`, at most :math:`\|\nabla f\|^2 + \rho^2`. Proof:
-    with h standard normal :math:`e^{\|\zeta\|^2/s^2} = E_h e^{\sqrt 2 h^\top \zeta/s}`; the samples
-    are independent, so that the mean over :math:`\zeta` is at most :math:`e^{h^\top M h/s^2}` with
-    :math:`M \succeq 0` of the trace in brackets, and :math:`E_h e^{h^\top M h/s^2} \le
-    (1 - 2\,\mathrm{tr} M/s^2)^{-1/2}`. Or the scales of sampling and noise are added, the
-    latter's exact.
+    where m is the mean of :math:`\|\nabla f_i\|^2`, at most :math:`\|\nabla f\|^2 + \rho^2`. Proof:
+    for h standard normal :math:`e^{\|\zeta\|^2/s^2} = E_h e^{\sqrt 2 h^\top \zeta/s}`; the samples
+    are independent, so the mean over :math:`\zeta` is at most :math:`e^{h^\top M h/s^2}` with an
+    :math:`M \succeq 0` whose trace is in brackets, and :math:`E_h e^{h^\top M h/s^2} \le
+    (1 - 2\,\mathrm{tr} M/s^2)^{-1/2}`. Alternatively the scales of sampling and noise are added,
+    the latter exact; the smaller result is returned.
     """
     rate = batch_size / n
     sampled = bernoulli_proxy(rate) / rate / batch_size * mean_square
@@ -221,7 +221,7 @@ def no_clipping_norm(
     spread: float = 1.0,
     interpolation_gap: float | None = None,
 ) -> float:
-    r"""Return a clip norm that no gradient of the run exceeds, with probability 1 - ``failure``.
+    r"""Return a clip norm that no gradient exceeds in a run, with probability 1 - ``failure``.
 
     .. math:: C = \sqrt{2 L\, \max_t (f(w_t) - f^*)} + \rho \sqrt{1 + \ln n},
 
@@ -239,11 +239,11 @@ def no_clipping_norm(
     initial_gap, L, n, iterations, failure
         As in :func:`clipped_sgd_bound`.
     rho : float or None
-        The constant of Assumption 4.1, >= 0; None where it does not hold.
+        The constant of Assumption 4.1, >= 0; None if it does not hold.
     spread : float
-        The distance s >= 0 that the noise may carry the iterates; 1 in the paper.
+        The distance s >= 0 that the noise may move the iterates; 1 in the paper.
     interpolation_gap : float, optional
-        :math:`\Gamma = f^* - \frac1n \sum_i \inf f_i \ge 0`, or more; needed without ``rho``.
+        :math:`\Gamma = f^* - \frac1n \sum_i \inf f_i \ge 0`, or larger; required without ``rho``.
 
     Returns
     -------
@@ -298,7 +298,7 @@ def sampled_tails(rho: float | None, batch_size: int, n: int) -> float:
 def _needed_norm(
     highest: float, L: float, rho: float | None, n: int, interpolation_gap: float | None
 ) -> float:
-    """Return a bound on every sample's gradient where f - f* is at most ``highest``."""
+    """Return a bound on every sample's gradient norm if f - f* is at most ``highest``."""
     bounds = []
     if rho is not None:
         bounds.append(sqrt(2.0 * L * highest) + rho * sqrt(1.0 + log(n)))
@@ -334,7 +334,7 @@ def clipped_sgd_bound(
     interpolation_gap: float | None = None,
     sampling: str = "fixed",
 ) -> ClippedSGDBound:
-    r"""Return clip norm, step size and utility of private SGD that hardly ever clips.
+    r"""Return clip norm, step size and utility of private SGD that rarely clips.
 
     The output is uniform among :math:`w_0, \dots, w_T`. Utility is :math:`f - f^*` for convex f
     (``distance`` given), :math:`\|\nabla f\|^2` otherwise; with
@@ -345,19 +345,19 @@ def clipped_sgd_bound(
               \eta = \min\left\{\frac{1}{2L}, \frac{s}{\tilde\sigma\sqrt T}\right\},
 
     bounds the utility of the method without clipping (at most 1/2 and 2/3 of the paper's Lemma
-    A.12); given that nothing was clipped the bound is :math:`U/(1 - \delta')`; unconditionally
-    :math:`U + \delta'(\beta + \gamma(1 + \ln(1/\delta')))`, for non-convex f with 2L times the
-    second term, where the run's worst growth is
+    A.12). Given that nothing was clipped the bound is :math:`U/(1 - \delta')`; unconditionally it
+    is :math:`U + \delta'(\beta + \gamma(1 + \ln(1/\delta')))`, with 2L times the second term for
+    non-convex f, where the worst growth in a run is
     :math:`\beta = 2D + 2L\eta^2T^2(C^2 + K_\xi^2/B^2)`, :math:`\gamma = 2L\eta^2TK_\xi^2/B^2`,
     :math:`K_\xi^2 = 2C^2\sigma^2/(1 - e^{-2/d})`. The clip norm is at most
     :func:`no_clipping_norm`. Full batches need no ``rho``; without it C, and the utility where
     noise dominates, are :math:`\sqrt n` times larger.
 
-    For Poisson batches (``sampling="poisson"``) v has :math:`(1 - q) \rho^2/B`, the denominator
-    for non-convex f is :math:`1 - L\eta (1 + (1 - q)/B)/2`, :math:`\beta` has
-    :math:`C^2/q^2` for :math:`C^2`, and :math:`\tilde\sigma` is that of
-    :func:`poisson_noise_scale`: for a small share q of the samples the term
-    :math:`1/\sqrt{BT}` is larger by the factor :math:`\sqrt{K/q}`, with the K there.
+    For Poisson batches (``sampling="poisson"``) v contains :math:`(1 - q) \rho^2/B`, the
+    denominator for non-convex f is :math:`1 - L\eta (1 + (1 - q)/B)/2`, :math:`\beta` contains
+    :math:`C^2/q^2` in place of :math:`C^2`, and :math:`\tilde\sigma` is that of
+    :func:`poisson_noise_scale`: for a small sampling rate q the term :math:`1/\sqrt{BT}` is
+    larger by the factor :math:`\sqrt{K/q}`, with K defined there.
 
     Parameters
     ----------
@@ -366,26 +366,26 @@ def clipped_sgd_bound(
     L : float
         Smoothness of every :math:`f_i`, positive.
     rho : float or None
-        The constant of Assumption 4.1; None, with B = n only, where it does not hold.
+        The constant of Assumption 4.1; None, with B = n only, if it does not hold.
     n, batch_size, dimension : int
-        n samples, of which B are drawn in each step (B <= n; B = n has no sampling error); d
+        n samples, of which B are drawn in each step (B <= n; B = n has no sampling error), and d
         parameters.
     noise_multiplier : float
         :math:`\sigma \ge 0`, calibrated to a budget; it does not depend on C.
     iterations : int
         T >= 1.
     failure : float
-        :math:`\delta'` in ``(0, 0.5]``: the probability that something is clipped. C grows with
-        its logarithm only; choose it tiny (1e-12) for a small ``expected``.
+        :math:`\delta'` in ``(0, 0.5]``: the probability that something is clipped. C depends only
+        on its logarithm; choose it tiny (1e-12) for a small ``expected``.
     distance : float, optional
         :math:`\|w_0 - w^*\| \ge 0`, for convex :math:`f_i`.
     spread : float
-        The distance s > 0; 1 in the paper. About ``distance`` is best.
+        The distance s > 0; 1 in the paper. A value near ``distance`` is best.
     interpolation_gap : float, optional
         As in :func:`no_clipping_norm`.
     sampling : {"fixed", "poisson"}
-        Whether a batch has B samples, or each of the n with probability B/n, as the privacy of
-        Algorithm 1 assumes.
+        Whether a batch has B samples, or contains each of the n with probability B/n, as the
+        privacy analysis of Algorithm 1 assumes.
 
     Returns
     -------
@@ -432,7 +432,7 @@ def clipped_sgd_bound(
         return C, scale, min(0.5 / L, spread / (scale * sqrt(T)) if scale else inf)
 
     highest = path_bound(gap, L, spread**2, -log(failure), T)
-    # A smaller C means less noise, so that less C is needed: every step down stays valid.
+    # A smaller C means less noise, so that a smaller C suffices: every iteration stays valid.
     for _ in range(50):
         _, scale, eta = steps(highest)
         highest = min(highest, sgd_objective_bound(gap, L, eta, scale, T, failure))

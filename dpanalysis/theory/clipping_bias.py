@@ -1,8 +1,8 @@
 r"""Bias of per-sample weights without noise, in one dimension, for any weight rule.
 
 A method that follows the weighted mean gradient :math:`\sum_i p_i w(|g_i|) g_i` stops where that
-sum vanishes, not where the mean gradient :math:`\sum_i p_i g_i` does. Computed here are the fixed
-points for a given mixture, and the worst case over all distributions of the gradients that
+sum vanishes, not where the mean gradient :math:`\sum_i p_i g_i` does. This module computes the
+fixed points for a given mixture, and the worst case over all gradient distributions that
 Assumption 2 of Xia et al. (2023) allows.
 """
 
@@ -24,18 +24,18 @@ _ROUNDING = 64 * np.finfo(float).eps
 
 @dataclass(frozen=True)
 class FixedPoints:
-    """Where a weighted method stops, in ascending order, shape (k,); see :func:`fixed_points`."""
+    """Fixed points of a weighted method, ascending, shape (k,); see :func:`fixed_points`."""
 
-    points: FloatArray  # the middle of a stretch
+    points: FloatArray  # midpoints of the intervals from ``lower`` to ``upper``
     lower: FloatArray  # from here to ``upper`` the weighted gradient vanishes:
-    upper: FloatArray  # a stretch of positive length is a lazy region
+    upper: FloatArray  # an interval of positive length is a lazy region
     gradients: FloatArray  # the unweighted mean gradient at the points
-    stable: np.ndarray  # whether gradient steps from either side lead to the stretch
+    stable: np.ndarray  # whether gradient steps from either side lead to the interval
     minimizer: float  # where the true mean gradient vanishes
 
     @property
     def bias(self) -> FloatArray:
-        """Distance of every fixed point from the minimizer, with its sign, shape ``(k,)``."""
+        """Signed distance of every fixed point from the minimizer, shape ``(k,)``."""
         return self.points - self.minimizer
 
 
@@ -121,7 +121,7 @@ def clipped_mean_gradient(
 
     Examples
     --------
-    Inside the lazy region of Auto-V nothing moves; Auto-S moves at a tenth of the speed there.
+    Inside its lazy region Auto-V does not move; Auto-S moves at a tenth of the speed there.
 
     >>> clipped_mean_gradient(lambda norms: 1 / norms, 0.5, [-1.0, 1.0])
     0.0
@@ -135,7 +135,7 @@ def clipped_mean_gradient(
 
 
 def _bisect(inside: Callable[[float], bool], start: float, outside: float) -> float:
-    """Return the end of a stretch that holds ``start`` and ends before ``outside``."""
+    """Return the end of the interval that contains ``start`` and ends before ``outside``."""
     for _ in range(80):
         middle = 0.5 * (start + outside)
         if inside(middle):
@@ -146,7 +146,7 @@ def _bisect(inside: Callable[[float], bool], start: float, outside: float) -> fl
 
 
 def _root(function: Callable[[float], float], low: float, high: float) -> float:
-    """Return a root, computed in units of the bracket and of the values at its ends."""
+    """Return a root, with argument and values scaled by the bracket and its end values."""
     from scipy.optimize import brentq
 
     size, width = max(abs(function(low)), abs(function(high))), high - low
@@ -166,8 +166,8 @@ def fixed_points(
     r"""Return all points at which the mean weighted gradient of a mixture vanishes.
 
     All lie between the smallest and the largest :math:`a_i`. If :math:`\rho w(\rho)` increases with
-    the norm :math:`\rho` (Auto-S, PSAC) there is exactly one; constant stretches (Auto-V, flat
-    clipping) can make a lazy region; faster decreasing weights can have several. For fixed ``r``
+    the norm :math:`\rho` (Auto-S, PSAC) there is exactly one; constant parts (Auto-V, flat
+    clipping) can cause a lazy region; faster decreasing weights can cause several. For fixed ``r``
     the mean gradient at the fixed point is not zero in general, contrary to the limit in the text
     before Theorem 2 of Xia et al. (2023). As r tends to 0 the fixed points of Auto-S and of PSAC
     both tend to the weighted median. Xia et al. (2023), Table 1, section "Convergence Guarantee of
@@ -183,7 +183,7 @@ def fixed_points(
 
     Examples
     --------
-    Two thirds of the samples sit at 0, a third at 1; the mean gradient vanishes at 1/3.
+    Two thirds of the samples are at 0, a third at 1; the mean gradient vanishes at 1/3.
 
     >>> from dpanalysis.clipping import Automatic
     >>> found = fixed_points(Automatic(0.1), [0.0, 0.0, 1.0])
@@ -216,7 +216,7 @@ def fixed_points(
     xs = np.unique(np.concatenate([a, np.linspace(low, high, grid + 1)]))
     signs = sign(xs)
     found: list[tuple[float, float, bool]] = []
-    # Adjacent signs that differ bracket a root; a run of zeros is a stretch of roots.
+    # Adjacent signs that differ bracket a root; a run of zeros is an interval of roots.
     starts = np.flatnonzero(np.r_[True, signs[1:] != signs[:-1]])
     ends = np.r_[starts[1:], xs.size] - 1
     for run, (first, last) in enumerate(zip(starts, ends)):
@@ -245,11 +245,11 @@ class WorstBias:
     """The largest mean gradient at which a weighted method can stop; see :func:`worst_bias`."""
 
     gradient_norm: float
-    gradients: FloatArray  # two that attain it: that is their mean, and their weighted mean is 0
+    gradients: FloatArray  # two values that attain it as their mean, with weighted mean 0
     probabilities: FloatArray
 
 
-# Fractions of an interval: geometric towards 0, where the rules change fastest, then even.
+# Fractions of an interval: geometric near 0, where the rules change fastest, then even.
 _FRACTIONS = np.unique(np.r_[np.geomspace(1e-9, 1.0, 200), np.linspace(0.0, 1.0, 201)[1:]])
 
 
@@ -273,12 +273,12 @@ def _maximum(function: Callable[[FloatArray], FloatArray], high: float) -> tuple
 def worst_bias(weight_rule: Any, tau0: float, tau1: float = 0.0) -> WorstBias:
     r"""Return the largest mean gradient at which a weighted method can stop, in one dimension.
 
-    The largest :math:`G` for which gradients :math:`g` exist with mean :math:`G`, :math:`|g - G|
-    \le \tau_0 + \tau_1 G` and weighted mean :math:`E[w(|g|) g] = 0`. It is at most
-    :math:`\tau_0/(1-\tau_1)` for every positive weight: beyond, no gradient changes its sign. Two
-    values of g suffice (a chord of the convex envelope). :func:`psac_table1` gives the
-    non-vanishing bounds of Table 1 on it. Xia et al. (2023), Assumption 2 and Table 1; the worst
-    case is derived here.
+    The largest :math:`G` for which a distribution of gradients :math:`g` exists with mean
+    :math:`G`, :math:`|g - G| \le \tau_0 + \tau_1 G` and weighted mean :math:`E[w(|g|) g] = 0`. It
+    is at most :math:`\tau_0/(1-\tau_1)` for every positive weight: beyond that, all gradients have
+    the same sign. Two values of g suffice (a chord of the convex envelope). :func:`psac_table1`
+    gives the non-vanishing bounds on it in Table 1. Xia et al. (2023), Assumption 2 and Table 1;
+    the worst case is derived here.
 
     Parameters
     ----------
@@ -312,11 +312,11 @@ def worst_bias(weight_rule: Any, tau0: float, tau1: float = 0.0) -> WorstBias:
         return norms * rule_weights(weight_rule, norms)
 
     def pull(gradient: Any, below: FloatArray) -> FloatArray:
-        """Slope of the chord from the gradient -below, of opposite sign, to the mean."""
+        """Slope of the chord from the gradient -below, of the opposite sign, to the mean."""
         return size(below) / (gradient + below)
 
     def push(gradient: Any, above: FloatArray) -> FloatArray:
-        """Minus the slope of the chord from the mean to the gradient beyond it by above."""
+        """Minus the slope of the chord from the mean to the gradient larger by ``above``."""
         return -size(gradient + above) / above
 
     def law(gradient: float) -> tuple[float, float, float]:

@@ -15,7 +15,7 @@ from ._arguments import (
 )
 from .quadratic import as_spectrum, heavy_ball_recurrence, quadratic_gap, stationary_gap, worst_rate
 
-_TOGETHER = 1 << 14  # matrices of which norms are taken at a time
+_TOGETHER = 1 << 14  # number of matrices whose norms are computed at a time
 
 
 def heavy_ball_rate(
@@ -23,8 +23,8 @@ def heavy_ball_rate(
 ) -> FloatArray | float:
     """Return the exact rate on quadratics per iteration, not squared: Kuru et al. (2022), (3.18).
 
-    The largest root modulus of ``z^2 - (1 + beta - alpha lambda) z + beta`` over ``lambda`` in
-    ``{mu, L}``, which is its maximum over ``[mu, L]``.
+    The largest root modulus of ``z^2 - (1 + beta - alpha lambda) z + beta`` for ``lambda`` in
+    ``{mu, L}``, which equals its maximum over ``[mu, L]``.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ def heavy_ball_optimal_momentum(step_size: ArrayLike, mu: float, L: float) -> Fl
     Parameters
     ----------
     step_size : array_like
-        ``alpha`` in ``(0, 4/L)``; beyond, no momentum below 1 converges.
+        ``alpha`` in ``(0, 4/L)``; beyond that, no momentum below 1 converges.
     mu, L : float
         ``0 < mu <= L``.
 
@@ -210,13 +210,13 @@ def heavy_ball_bound(
 
     Corrected: ``(L/2) C_t^2 rate^{2t} ||xi_0 - xi*||^2`` plus the stationary gap, where ``C_t =
     max_i ||T_i^t|| / rate^t`` and ``xi_0 = (w_0, w_0)``, so that ``||xi_0 - xi*||^2 = 2 ||w_0 -
-    w*||^2``. Printed is ``C_t = O(t)``, without the factor; the noise term there is loose by a
+    w*||^2``. The paper prints ``C_t = O(t)``, without the factor; its noise term is loose by a
     factor of at least 2.
 
     The noise must have mean 0, and a second moment of at most ``noise_variance I``, *given both
-    points of the state*, ``w_t`` and ``w_{t-1}``. Given ``w_t`` alone, as the theorem has it, the
-    gap can tend to several times the bound (erratum 001-30). Independent noise, and that of
-    batches drawn anew, satisfies it.
+    points of the state*, ``w_t`` and ``w_{t-1}``. Given ``w_t`` alone, as the theorem states, the
+    gap can tend to several times the bound (erratum 001-30). Independent noise and the noise of
+    independently drawn batches satisfy the condition.
 
     Parameters
     ----------

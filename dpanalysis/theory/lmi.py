@@ -13,8 +13,8 @@ past. The function ``V(xi) = (xi - xi*)' (P x I_d) (xi - xi*) + c (F(w_t) - F*)`
 for every ``mu``-strongly convex ``F`` with ``L``-Lipschitz gradient in every dimension, if a
 3 x 3 matrix linear in ``(P, c, c0)`` is positive semidefinite: the :meth:`LyapunovLMI.residual`.
 
-:class:`CertificateSearch` solves the semidefinite programs. Solvers' statuses are ignored: NumPy
-verifies every certificate.
+:class:`CertificateSearch` solves the semidefinite programs. The solvers' statuses are ignored:
+NumPy verifies every certificate.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ from ._arguments import FloatArray, check_array, check_constants
 
 @lru_cache
 def _triangle(size: int) -> tuple[np.ndarray, np.ndarray, FloatArray]:
-    """Upper triangle, column by column, and the weights that make the map isometric."""
+    """Return upper-triangle indices by columns, and the weights that make the map isometric."""
     j, i = np.tril_indices(size)
     return i, j, np.where(i == j, 1.0, np.sqrt(2.0))
 
 
 def maximize(cost: Sequence[float], blocks: Sequence[FloatArray]) -> FloatArray:
     """Maximize ``cost @ y`` subject to ``F_0 + sum_i y_i F_i`` positive semidefinite per block."""
-    # Clarabel is called directly: less than half a millisecond for a program of half a dozen
-    # unknowns and matrices of order 3, for which cvxpy's modeling layer takes several.
+    # Clarabel is called directly: a program of half a dozen unknowns and 3 x 3 matrices takes less
+    # than half a millisecond; through cvxpy's modeling layer it takes several.
     import clarabel
 
     k = len(cost)
@@ -93,7 +93,7 @@ class _Program(NamedTuple):
 
 @lru_cache
 def _program(unknowns: int, sizes: tuple[int, ...]) -> _Program:
-    """Return the program of a shape, compiled once, with all numbers as parameters (DPP)."""
+    """Return the program of given sizes, compiled once, with all data as parameters (DPP)."""
     import cvxpy as cp
 
     y, cost = cp.Variable(unknowns), cp.Parameter(unknowns)
@@ -151,7 +151,7 @@ class StateSpace(NamedTuple):
 def heavy_ball_system(step_size: float, momentum: float) -> StateSpace:
     """Return ``A = [[1 + beta, -beta], [1, 0]], B = [-alpha, 0], C = [1, 0]``.
 
-    (3.10) of Kuru et al. (2022) prints ``B`` with the opposite sign, which is another method.
+    (3.10) of Kuru et al. (2022) prints ``B`` with the opposite sign, which is a different method.
 
     Parameters
     ----------
@@ -170,7 +170,7 @@ def heavy_ball_system(step_size: float, momentum: float) -> StateSpace:
 
 
 def nesterov_system(step_size: float, momentum: float) -> StateSpace:
-    """Return the same ``A`` and ``B`` with ``C = [1 + beta, -beta]``."""
+    """Return the ``A`` and ``B`` of the heavy ball method with ``C = [1 + beta, -beta]``."""
     A, B, _ = heavy_ball_system(step_size, momentum)
     return StateSpace(A, B, A[0].copy())
 
@@ -208,8 +208,8 @@ class LyapunovLMI:
 def lyapunov_lmi(system: StateSpace, mu: float, L: float) -> LyapunovLMI:
     """Return the inequality of a method from its state space.
 
-    With ``z`` the point of the gradient ``g``, smoothness between ``z`` and ``w_{t+1}`` and
-    strong convexity between ``z`` and ``w_t``, or ``z`` and ``w*``, bound the two decreases.
+    With ``g`` the gradient at ``z``, smoothness between ``z`` and ``w_{t+1}`` and strong
+    convexity between ``z`` and ``w_t``, or ``z`` and ``w*``, bound the two decreases.
     For the heavy ball method (``z = w_t``) this gives exactly the ``X1`` and ``X2`` printed in
     Proposition 3.4, with the scalar 2 in the corner of ``X0``.
 
@@ -285,7 +285,7 @@ class Certificate:
 
     @property
     def noise_coefficient(self) -> float:
-        """Increase of ``V`` per iteration and unit of ``E||w||^2``: ``B'PB + c L alpha^2/2``."""
+        """Increase of ``V`` per iteration per unit of ``E||w||^2``: ``B'PB + c L alpha^2/2``."""
         B = self.lmi.system.B
         return float(B @ self.P @ B + 0.5 * self.c * self.lmi.L * B[0] ** 2)
 
@@ -293,8 +293,8 @@ class Certificate:
     def value_coefficient(self) -> float:
         """The largest known ``k`` with ``V >= k (F(w_t) - F*)``: ``c + 2 det P / (L P22)``.
 
-        ``det P / P22`` is the least of the quadratic part over ``w_{t-1}`` per unit of ``||w_t -
-        w*||^2``; where ``P22 = 0`` that is ``P11``.
+        ``det P / P22`` is the minimum of the quadratic part over ``w_{t-1}`` per unit of ``||w_t -
+        w*||^2``; if ``P22 = 0`` it is ``P11``.
         """
         (p11, p12), (_, p22) = self.P
         least = p11 - p12 * p12 / p22 if p22 > 0.0 else p11
@@ -347,7 +347,7 @@ def start_bounds(mu: float, L: float, initial: Start) -> tuple[float, float]:
 def initial_bounds(
     mu: float, L: float, distance: float | None, gap: float | None
 ) -> tuple[float, float]:
-    """Return squared distance and gap of the start; the missing one bounded by the other."""
+    """Return squared distance and gap of the start; a missing one is bounded by the other."""
     if distance is None and gap is None:
         raise ValueError("give distance = ||w_0 - w*||, gap = F(w_0) - F*, or both")
     if distance is not None:
@@ -367,7 +367,7 @@ class CertificateSearch:
 
     Functions are divided by ``L``, states measured as ``(sqrt(mu) w_t, (w_t - w_{t-1}) /
     sqrt(alpha))`` and gradients as ``sqrt(alpha) g``: then the classical Lyapunov functions
-    have entries near 1 whatever the condition number. A congruence changes no sign.
+    have entries near 1 for any condition number. A congruence preserves all signs.
 
     ``solver`` is the name of a solver of cvxpy; None calls Clarabel directly.
     """
@@ -424,7 +424,7 @@ class CertificateSearch:
 
     def center(self, square: float) -> FloatArray:
         """Return the unknowns with the largest margin ``t`` at a squared rate."""
-        # c = 1 - p11 - p22 excludes the trivial solution; the program's are p11, p12, p22, c0, t.
+        # c = 1 - p11 - p22 excludes the trivial solution; the unknowns are p11, p12, p22, c0, t.
         f = self._forms(square)
         blocks = [
             np.array([f[3], f[0] - f[3], f[1], f[2] - f[3], f[4], -np.eye(3)]),
@@ -451,9 +451,9 @@ class CertificateSearch:
         return float(brentq(self.best_margin, low, 1.0, xtol=1e-10 * (1.0 - low), rtol=1e-15))
 
     def shifted(self, square: float) -> Certificate | None:
-        """Return a verified certificate a little above the boundary of feasibility."""
-        # The rate rises by 1e-6 of its distance to 1, and tenfold more until the solver's accuracy
-        # suffices.
+        """Return a verified certificate slightly above the boundary of feasibility."""
+        # The rate is increased by 1e-6 of its distance to 1, then ten times as much, and so on
+        # until the solver's accuracy suffices.
         rate = float(np.sqrt(square))
         for shift in 1e-6 * 10.0 ** np.arange(6):
             certificate = self.repaired(float((rate + shift * (1.0 - rate)) ** 2))

@@ -41,7 +41,7 @@ def nesterov_rate(
 
     As :func:`~dpanalysis.theory.heavy_ball_rate`, with the polynomial ``z^2 - (1 + beta)(1 -
     alpha lambda) z + beta (1 - alpha lambda)``. The published Fig. 1 of Kuru et al. (2022) shows
-    this rate, although labeled as the heavy ball method's.
+    this rate, although it is labeled as that of the heavy ball method.
 
     Parameters
     ----------
@@ -133,8 +133,8 @@ def nesterov_recursion(iterations: int, step_size: float, mu: float, L: float) -
     """Return the error recursion of Nesterov's method (Kuru et al. 2022, Theorem 4.1, corrected).
 
     Theorem 4.1 holds for ``V_t = F(w_t) - F* + 1/2 ||(w_t - w*)/sqrt(alpha) + (sqrt(mu) -
-    1/sqrt(alpha))(w_{t-1} - w*)||^2`` and not for ``F(w_t) - F*`` itself; ``V_0`` is at most
-    twice the initial gap, a factor missing in the printed (4.3).
+    1/sqrt(alpha))(w_{t-1} - w*)||^2``, not for ``F(w_t) - F*`` itself; ``V_0`` is at most
+    twice the initial gap. The printed (4.3) omits this factor.
 
     Parameters
     ----------
@@ -194,7 +194,7 @@ def nesterov_weights(
     return (0.5 * a0 if printed else a0), a
 
 
-# In stages (section 4.2)
+# Multistage method (section 4.2)
 
 
 def multistage_schedule(
@@ -221,7 +221,7 @@ def multistage_schedule(
         At least 1.
     first_stage : int, optional
         Length of the first stage; default ``ceil(2 sqrt(kappa) ln sqrt(kappa))``, at least 1
-        (the authors' Fig. 2 takes the floor, Figs 3 and 4 the ceiling).
+        (the authors' Fig. 2 uses the floor, Figs 3 and 4 the ceiling).
     scale : float
         Factor ``c`` on every step size, in ``(0, 1]``.
 

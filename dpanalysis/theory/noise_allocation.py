@@ -1,28 +1,28 @@
-r"""Noise allocations that no other Gaussian noise improves, and a floor for all private methods.
+r"""Optimal allocations of Gaussian noise, and an error floor for unbiased private releases.
 
-A method of two-step memory on full batches of a quadratic moves, along an eigenvector of curvature
-:math:`\lambda`, by its state space. Let :math:`a_\lambda \in R^T` be the response of the last
+A method of two-step memory, run on a quadratic with full batches, is a linear system along each
+eigenvector, of curvature :math:`\lambda`. Let :math:`a_\lambda \in R^T` be the response of the last
 iterate to unit noise at each step, :math:`w_\lambda` the weight of its squared error
 (:math:`\lambda/2` for the gap of the objective), and
 
 .. math:: M = \sum_\lambda w_\lambda a_\lambda a_\lambda^T = G G^T, \qquad
           G_{k \lambda} = \sqrt{w_\lambda} \, a_{\lambda k}.
 
-The noise is :math:`C^{-1} z`, with z white Gaussian noise in every coordinate: any correlation
-over the iterations, independent of one another in the coordinates. With X = C'C its covariance over
+The noise is :math:`C^{-1} z`, with z white Gaussian noise in every coordinate: arbitrarily
+correlated over the iterations, and independent across coordinates. With X = C'C its covariance over
 the iterations is :math:`X^{-1}`, so that the error is :math:`tr(M X^{-1})`. The gradients of two
-neighbours differ by :math:`v_1, \dots, v_T`, at most 1 in norm; their Gram matrix is Y = VV', and
-what is released is N(Cv, 1) of the one and N(0, 1) of the other: :math:`\mu`-GDP, with
+neighbouring data sets differ by :math:`v_1, \dots, v_T` of norm at most 1; their Gram matrix is
+Y = VV', and the releases are distributed as N(Cv, 1) and N(0, 1): :math:`\mu`-GDP, with
 :math:`\mu^2 = tr(X Y)` at most.
 
 **Theorem.** :math:`\min_X \max_Y tr(M X^{-1}) \, tr(X Y) = (\sum_k \sqrt{M_{kk}})^2`, over all
 positive definite X and all Y that are positive semidefinite with a diagonal of at most 1. It is
 attained by *diagonal* X with :math:`X_{kk}` proportional to :math:`\sqrt{M_{kk}}`: independent
-noise, optimally divided.
+noise, optimally allocated.
 
 *Proof.* For diagonal X, :math:`tr(X Y) \le \sum_k X_{kk}`, and :math:`\sum_k M_{kk} / X_{kk}
-\sum_k X_{kk}` is the stated value at this X. This holds for gradients that depend on earlier
-answers, too, since Gaussian releases compose. Conversely, for every X and every Y = VV',
+\sum_k X_{kk}` is the stated value at this X. This also holds for gradients that depend on earlier
+answers, since Gaussian releases compose. Conversely, for every X and every Y = VV',
 
 .. math:: tr(M X^{-1}) \, tr(X Y) = \|C^{-T} G\|_F^2 \, \|C V\|_F^2 \ge \|G^T V\|_*^2,
 
@@ -30,14 +30,14 @@ since :math:`G^T V = (C^{-T} G)^T C V` and the nuclear norm of a product is at m
 the Frobenius norms. Let D be diagonal with the norms :math:`\sqrt{M_{kk}}` of the rows of G, and
 :math:`V = D^{-1} G`: its rows have norm 1, and are differences in the space of the iterates. Then
 :math:`G^T V = G^T D^{-1} G` is positive semidefinite, and its nuclear norm is its trace,
-:math:`\sum_k M_{kk} / \sqrt{M_{kk}}`. QED (Rows of G that are 0 belong to answers that the last
-iterate does not depend on: their noise is infinite, and their differences are 0.)
+:math:`\sum_k M_{kk} / \sqrt{M_{kk}}`. QED (Zero rows of G belong to answers on which the last
+iterate does not depend: their noise is infinite, and their differences are 0.)
 
-*What it covers.* Gaussian noise with one correlation over the iterations for all coordinates, and
-differences of gradients in any direction. The lower bound needs only differences that are fixed
-beforehand. Records of a linear model differ along one direction; for noise that knows this,
-correlation can gain a little. Other batches than full ones are not covered: there correlated noise
-does gain (Denisov, McMahan, Rush, Smith, Thakurta 2022).
+*Scope.* The theorem covers Gaussian noise with one correlation over the iterations for all
+coordinates, and gradient differences in any direction. The lower bound needs only differences that
+are fixed in advance. Records of a linear model differ along one direction; for noise that exploits
+this, correlation can gain a little. Batches other than full ones are not covered: there correlated
+noise does gain (Denisov, McMahan, Rush, Smith, Thakurta 2022).
 """
 
 from __future__ import annotations
@@ -56,22 +56,22 @@ from .quadratic import as_spectrum
 
 @dataclass(frozen=True, eq=False)
 class NoiseAllocation:
-    """The best Gaussian noise of a method on full batches, and the proof that it is.
+    """Optimal Gaussian noise of a method with full batches, with a certificate of optimality.
 
-    For noise on the mean of n gradients, where one record changes their sum by S at most, and
-    ``mu``-GDP, multiply :attr:`allocation` by ``S / (n mu)`` and the errors by its square.
+    For ``mu``-GDP and noise on the mean of n gradients, whose sum one record changes by at most S,
+    multiply :attr:`allocation` by ``S / (n mu)`` and the errors by its square.
 
     Attributes
     ----------
     response : ndarray of shape (T, d)
-        G: what unit noise at each step adds to the last iterate along each eigenvector, times the
-        root of its weight.
+        G: response of the last iterate to unit noise at each step along each eigenvector, times
+        the square root of its weight.
     allocation : ndarray of shape (T,)
-        Standard deviations, one a step, with ``sum 1 / allocation^2 = 1``; infinite where the last
-        iterate does not depend on an answer.
+        Standard deviations, one per step, with ``sum 1 / allocation^2 = 1``; infinite where the
+        last iterate does not depend on an answer.
     dual : ndarray of shape (T, d)
-        V, with rows of norm 1 (or 0): the differences of two neighbours' gradients for which no
-        noise does better.
+        V, with rows of norm 1 (or 0): the gradient differences of two neighbouring data sets for
+        which no noise does better.
     """
 
     response: FloatArray = field(repr=False)
@@ -80,24 +80,24 @@ class NoiseAllocation:
 
     @property
     def value(self) -> float:
-        """The error of :attr:`allocation`, computed from it: ``sum_k M_kk allocation_k^2``."""
+        """Error of :attr:`allocation`, computed from it: ``sum_k M_kk allocation_k^2``."""
         uses = self.response.any(axis=1)  # 0 times infinity is 0 here
         return float(np.sum((self.response[uses] * self.allocation[uses, None]) ** 2))
 
     @property
     def lower(self) -> float:
-        """The dual's bound ``||G' V||_*^2``, from singular values: no noise has a smaller error."""
+        """Dual bound ``||G' V||_*^2``, from singular values: no noise has a smaller error."""
         roots = np.linalg.svd(self.response.T @ self.dual, compute_uv=False)
         return float(roots.sum()) ** 2
 
     @property
     def gap(self) -> float:
-        """``(value - lower) / value``: 0 to rounding, or the allocation is not proved the best."""
+        """Relative gap ``(value - lower) / value``; optimality is proved if it is 0 to rounding."""
         return (self.value - self.lower) / self.value
 
     @property
     def uniform(self) -> float:
-        """The error of the same noise at every step."""
+        """Error with the same noise at every step."""
         return self.response.shape[0] * float(np.sum(self.response**2))
 
     def __repr__(self) -> str:
@@ -108,22 +108,22 @@ class NoiseAllocation:
 def allocation_certificate(
     method: Any, spectrum: ArrayLike, weights: ArrayLike | None = None
 ) -> NoiseAllocation:
-    """Divide Gaussian noise over the iterations, and prove that no noise does better.
+    """Return the optimal allocation of Gaussian noise to the iterations, with its certificate.
 
-    No noise means: no Gaussian noise, however it is correlated over the iterations, for full
+    It is optimal among all Gaussian noises, with any correlation over the iterations, for full
     batches of a quadratic. The theorem, its proof and its conditions are in
-    :mod:`dpanalysis.theory.noise_allocation`; NumPy alone verifies what is returned, by
-    :attr:`NoiseAllocation.gap`.
+    :mod:`dpanalysis.theory.noise_allocation`; :attr:`NoiseAllocation.gap` verifies the result with
+    NumPy alone.
 
     Parameters
     ----------
-    method : GradientDescent, HeavyBall, Nesterov, MultistageNesterov or alike
-        Anything with ``iterations`` and ``state_space(iteration)``.
+    method : GradientDescent, HeavyBall, Nesterov, MultistageNesterov or similar
+        Any object with ``iterations`` and ``state_space(iteration)``.
     spectrum : (d,) array_like
         Eigenvalues of the Hessian, positive.
     weights : float or (d,) array_like, optional
-        Weight of the squared error along each eigenvector. By default half the eigenvalues: the gap
-        of the objective.
+        Weight of the squared error along each eigenvector; by default half the eigenvalues, for
+        the gap of the objective.
 
     Returns
     -------
@@ -134,11 +134,11 @@ def allocation_certificate(
     TypeError
         If the method has no state space.
     ValueError
-        If the method diverges so far that its response overflows, or depends on no answer.
+        If the method diverges so far that its response overflows, or the response is zero.
 
     References
     ----------
-    Kuru et al. (2022), Proposition 4.2: the best division among independent noises.
+    Kuru et al. (2022), Proposition 4.2: the best allocation of independent noise.
 
     Examples
     --------
@@ -178,10 +178,10 @@ def allocation_certificate(
 
 
 def _last_response(method: Any, eigenvalues: FloatArray) -> FloatArray:
-    """Return what unit noise at each step adds to the last iterate, (T, d).
+    """Return the response of the last iterate to unit noise at each step, (T, d).
 
-    It is ``e_1' Phi_{T-1} ... Phi_{k+1} B_k`` with the closed loops ``Phi = A + lambda B C``, and
-    is computed from the last step on.
+    It is ``e_1' Phi_{T-1} ... Phi_{k+1} B_k`` with the closed loops ``Phi = A + lambda B C``,
+    computed backwards from the last step.
     """
     steps = check_int("method.iterations", method.iterations, low=1)
     response = np.empty((steps, eigenvalues.size))
@@ -195,16 +195,16 @@ def _last_response(method: Any, eigenvalues: FloatArray) -> FloatArray:
 
 
 def noise_floor(spectrum: ArrayLike, sensitivity: float, mu: float, n: int = 1) -> float:
-    r"""Return an error that no unbiased ``mu``-GDP release of a quadratic's minimizer can beat.
+    r"""Return a lower bound on the error of an unbiased ``mu``-GDP minimizer of a quadratic.
 
     Parameters
     ----------
     spectrum : (d,) array_like
         Eigenvalues of the Hessian of the mean of n losses, positive; public.
     sensitivity : float
-        S: by how much one record can change the sum of gradients, in every direction.
+        S: how much one record can change the sum of gradients, in every direction.
     mu : float
-        Of Gaussian differential privacy, positive.
+        Parameter of Gaussian differential privacy, positive.
     n : int
         Number of records.
 
@@ -215,15 +215,15 @@ def noise_floor(spectrum: ArrayLike, sensitivity: float, mu: float, n: int = 1) 
 
     Notes
     -----
-    *Proof.* A neighbour whose sum of gradients differs by S along an eigenvector has its minimizer
-    :math:`S / (\lambda n)` away along it. The release is unbiased for both, and by Cauchy and
-    Schwarz the variance of its coordinate is at least the square of that over the
-    :math:`\chi^2`-divergence of the two laws (Hammersley 1950; Chapman, Robbins 1951).
+    *Proof.* A neighbouring data set whose sum of gradients differs by S along an eigenvector has a
+    minimizer shifted by :math:`S / (\lambda n)` along it. The release is unbiased for both, so by
+    Cauchy-Schwarz the variance of its coordinate is at least the square of this shift over the
+    :math:`\chi^2`-divergence of the two distributions (Hammersley 1950; Chapman, Robbins 1951).
     A :math:`\mu`-GDP release is a function of N(0, 1) against :math:`N(\mu, 1)` and independent
-    random numbers (Blackwell), whose divergence :math:`e^{\mu^2} - 1` no function increases. Half
-    the eigenvalue times this, summed over the eigenvectors, is the gap. QED
+    random numbers (Blackwell), and no function increases their divergence :math:`e^{\mu^2} - 1`.
+    Half the eigenvalue times this, summed over the eigenvectors, is the gap. QED
 
-    Biased releases can be better where the minimizer is known to be close to a public point.
+    Biased releases can be better if the minimizer is known to be close to a public point.
 
     Examples
     --------
@@ -234,6 +234,6 @@ def noise_floor(spectrum: ArrayLike, sensitivity: float, mu: float, n: int = 1) 
     shift = check_number("sensitivity", sensitivity, low=0.0) / check_int("n", n, low=1)
     squared = check_positive("mu", mu) ** 2
     if squared > 700.0:
-        return 0.0  # below the smallest floating-point numbers that mean anything here
+        return 0.0  # negligible in floating-point arithmetic
     deviation = shift / (math.sqrt(math.expm1(squared)) if squared > 1e-300 else mu)
     return 0.5 * float(np.sum((deviation / np.sqrt(eigenvalues)) ** 2))

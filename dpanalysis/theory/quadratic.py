@@ -14,7 +14,7 @@ heavy ball    1 + momentum - step_size lambda         momentum
 Nesterov      (1 + momentum)(1 - step_size lambda)    momentum (1 - step_size lambda)
 ============  ======================================  ====================================
 
-so the mean follows a recursion in two numbers and the covariance one in three.
+so the mean follows a recursion with two state variables and the covariance one with three.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def heavy_ball_recurrence(
 def nesterov_recurrence(
     eigenvalues: FloatArray, step_size: ArrayLike, momentum: ArrayLike
 ) -> Recurrence:
-    """Return Nesterov's method's coefficients: gradients are taken at the extrapolated point."""
+    """Return Nesterov's coefficients, with the gradient at the extrapolated point."""
     alpha, beta = np.asarray(step_size, float), np.asarray(momentum, float)
     shrink = 1.0 - alpha * eigenvalues
     return Recurrence((1.0 + beta) * shrink, beta * shrink, alpha)
@@ -89,7 +89,7 @@ def worst_rate(
     mu: float,
     L: float,
 ) -> FloatArray | float:
-    """Return the spectral radius at the worse end of ``[mu, L]``: it is quasi-convex between."""
+    """Return the spectral radius at the worse end of ``[mu, L]``, over which it is quasi-convex."""
     ends = (recurrence(np.asarray(end), step_size, momentum) for end in (mu, L))
     return as_scalar(np.maximum(*(spectral_radius(p, q) for p, q, _ in ends)))
 
@@ -100,7 +100,7 @@ def quadratic_gap(
     recurrences: Sequence[tuple[Recurrence, int]],
     noise_variance: FloatArray,
 ) -> FloatArray:
-    """Return the exact ``E[F(w_t) - F*]``, ``t = 0..T``; ``w_{t-1} := w_t`` as a stage begins."""
+    """Return the exact ``E[F(w_t) - F*]``, ``t = 0..T``; stages start with ``w_{t-1} := w_t``."""
     total = sum(length for _, length in recurrences)
     shape = np.broadcast_shapes(spectrum.shape, *(r.p.shape for r, _ in recurrences))
     mean = np.broadcast_to(initial_error, shape)
@@ -108,7 +108,7 @@ def quadratic_gap(
     gap = np.empty((total + 1, *shape[:-1]))
     gap[0] = 0.5 * (mean * mean) @ spectrum
     t = 0
-    with np.errstate(over="ignore", invalid="ignore"):  # of a method that diverges
+    with np.errstate(over="ignore", invalid="ignore"):  # if the method diverges
         for (p, q, alpha), length in recurrences:
             p2, q2, pq2 = p * p, q * q, 2.0 * p * q
             kick = alpha * alpha
@@ -123,7 +123,7 @@ def quadratic_gap(
                 )
                 t += 1
                 gap[t] = 0.5 * (mean * mean + variance) @ spectrum
-    gap[np.isnan(gap)] = np.inf  # a difference of numbers that overflowed
+    gap[np.isnan(gap)] = np.inf  # inf - inf
     return np.moveaxis(gap, 0, -1)
 
 
@@ -134,8 +134,8 @@ def stationary_gap(
 
     The variance of ``e_{t+1} = p e_t - q e_{t-1} - a noise`` with noise variance ``s`` tends to
     ``a^2 s (1 + q) / ((1 - q) ((1 + q)^2 - p^2))`` when ``|q| < 1`` and ``|p| < 1 + q``. In both
-    methods ``1 + q - p = a lambda``, which is positive and cancels one of the two factors ``a``
-    and the eigenvalue in front of the variance: no cancellation where ``a lambda`` is tiny.
+    methods ``1 + q - p = a lambda``, which is positive and cancels against one of the two factors
+    ``a`` and the eigenvalue in front of the variance: no loss of digits if ``a lambda`` is tiny.
     """
     p, q, alpha = recurrence
     beyond = (1.0 + q) + p

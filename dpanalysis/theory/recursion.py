@@ -1,7 +1,7 @@
 """Variance of private gradients, and error recursions of the noisy methods.
 
-Kuru et al. (2022), section 3.1. In every bound of this package on ``E[F(w_t) - F*]`` the error
-contracts by a factor in each iteration and the noise of that iteration adds to it.
+Kuru et al. (2022), section 3.1. In every bound of this package on ``E[F(w_t) - F*]`` each
+iteration contracts the error by a factor and adds its noise.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def subsampling_variance(sensitivity: float, n: int, m: int, in_ball: bool = Tru
 def noise_second_moment(
     laplace_scales: ArrayLike, dimension: int, subsampling_variance: float = 0.0
 ) -> FloatArray | float:
-    """Return ``E||w||^2`` of the whole gradient noise (Kuru et al. 2022, (3.12)), a trace.
+    """Return ``E||w||^2`` of the total gradient noise (Kuru et al. 2022, (3.12)), a trace.
 
     Parameters
     ----------
@@ -142,7 +142,7 @@ def gradient_descent_recursion(
 
 
 def heavy_ball_recursion(iterations: int, certificate: Certificate) -> ErrorRecursion:
-    """Return the error recursion that a certificate proves, with the start bounded by ``E_0``.
+    """Return the error recursion that a certificate proves, with ``V_0`` bounded by ``E_0``.
 
     Parameters
     ----------

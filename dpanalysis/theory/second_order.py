@@ -324,7 +324,7 @@ _LARGEST_STEP = 1.2564312086261697
 class BatchNoise(NamedTuple):
     """Noise multipliers of gradients and Hessians by three ways of accounting."""
 
-    # Of a batch's two releases, one of sqrt 2 times the shift, the amplified pair is exact.
+    # A batch's two releases equal one of sqrt 2 times the shift, whose amplified pair is exact.
     pld: float  # T such pairs, composed
     renyi: float  # Theorem B.4: composed, then amplified, then composed at the best real order
     advanced: float  # Theorem B.8: advanced composition of (epsilon, delta)
@@ -351,8 +351,8 @@ def second_order_batch(
 
     Then the gradients and Hessians of all T batches are within half of the tolerated noise of those
     of all records, except with probability :math:`2\eta`. Gao and Wright (2023), (23), after
-    Kohler, Lucchi (2017). The paper's (24) is half of this, which (23) does not give but another
-    proof does: errata 003-18.
+    Kohler, Lucchi (2017). The paper's (24) is half of this; it does not follow from (23), but by
+    another proof: errata 003-18.
 
     Parameters
     ----------
@@ -449,6 +449,6 @@ def batch_noise(epsilon: float, delta: float, iterations: int, n: int, m: int) -
     full = 3.0 * math.sqrt(T * (1.0 - math.log(delta))) / epsilon  # enough without sampling
     bracket = 1e-3 * min(advanced, full), full
     renyi = privacy.calibrate(run, budget, bracket, accountant="rdp")
-    # The tightest is never above the Renyi bound; its discretization allows no more digits.
+    # The PLD result is never above the Renyi bound; its discretization limits its accuracy.
     pld = privacy.calibrate(run, budget, (1e-3 * renyi, renyi), tol=1e-3)
     return BatchNoise(pld, renyi, advanced)

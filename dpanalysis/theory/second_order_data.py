@@ -43,7 +43,7 @@ class Shares(NamedTuple):
 
 
 class SampleComplexity(NamedTuple):
-    """Number of records needed: the most that noise of gradients, Hessians or searches asks for."""
+    """Number of records needed: the largest number for gradients, Hessians and searches."""
 
     n: int  # n_min, rounded up
     iterations: int  # T: noisy evaluations, including the last one, which ends the run
@@ -78,7 +78,7 @@ class SecondOrderTarget:
         Whether each record's loss is convex. If not, one record moves the Hessian by 2 B_H/n
         (errata 003-1).
     multiple, backtrack : float
-        The search starts at b > 1 times its fallback, and backtracks by beta in (0, 1).
+        The search starts at b > 1 times its fallback step, and backtracks by beta in (0, 1).
 
     Examples
     --------

@@ -97,10 +97,10 @@ def tune_heavy_ball(
         class (about 200 certificates, some 5 s).
     eigenvalues : (d,) array_like, optional
         For ``objective="quadratic"``: the spectrum, if known, with isotropic noise. Default:
-        the worst of 65 values spaced logarithmically in ``[mu, L]`` for most pairs, and of
-        ``8 horizon_max`` more, at most 8000, for the best ones, with all noise in the worst
-        direction. Up to ``horizon_max=1000`` the error between them may be larger by a few parts
-        in a thousand.
+        the worst of 65 values spaced logarithmically in ``[mu, L]`` for most pairs, and also of
+        ``8 horizon_max``, at most 8000, further values for the best pairs, with all noise in the
+        worst direction. Up to ``horizon_max=1000`` the error between these values may be larger by
+        a few parts in a thousand.
 
     Raises
     ------
@@ -172,7 +172,7 @@ def _refine(
 ) -> tuple[float, float, int, float]:
     """Minimize over ``(ln alpha L, -ln(1 - beta))`` by a grid and five smaller ones.
 
-    Of each grid the best eight points are compared by ``exact``, where that costs more.
+    The best eight points of each grid are compared by ``exact``, which is more expensive, if given.
     """
     low = np.array([np.log(1e-4), 0.0])
     high = np.array([np.log(3.0), -np.log(1e-3)])
@@ -199,10 +199,10 @@ def _refine(
 
 
 def _fine_spectrum(mu: float, L: float, horizon: int) -> FloatArray:
-    """Return eigenvalues between which no run of ``horizon`` steps swings.
+    """Return eigenvalues dense enough to resolve the error of any run of ``horizon`` steps.
 
     After t steps the error is a trigonometric polynomial of degree t in the angle of the roots,
-    which moves as the angle here does where the ends of [mu, L] are where roots become real.
+    which equals the angle here if the roots become real at the ends of [mu, L].
     """
     angle = np.linspace(0.0, np.pi, 8 * min(horizon, 1000) + 1)
     return np.union1d(np.geomspace(mu, L, 65), mu + (L - mu) * np.sin(0.5 * angle) ** 2)
@@ -243,7 +243,7 @@ def _quadratic_errors(
 def _certified(
     alpha: float, beta: float, mu: float, L: float, noise: FloatArray, initial: tuple[float, float]
 ) -> tuple[Certificate, float, int]:
-    """Return certificate, bound and horizon; optimizes ``T`` and certificate in turn, twice."""
+    """Return certificate, bound and horizon, optimizing ``T`` and certificate in turn, twice."""
     times = np.arange(1, noise.size + 1)
     certificate = heavy_ball_certificate(alpha, beta, mu, L)
     best = (certificate, np.inf, 1)

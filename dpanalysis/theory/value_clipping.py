@@ -54,8 +54,8 @@ def spectral_bound(matrix: ArrayLike, excess: float = 1e-3) -> float | FloatArra
     *Proof.* For every matrix :math:`\|B\|^2 = \|B B^\top\|` in the spectral norm, and
     :math:`\|B\| \le \|B\|_F`. Let :math:`B_0` be the matrix, or its transpose where that is
     wider, and :math:`B_{j+1} = B_j B_j^\top / t_j` for numbers :math:`t_j > 0`. So
-    :math:`\|B_j\| = \sqrt{t_j \|B_{j+1}\|}`, and this, from :math:`\|B_M\| \le \|B_M\|_F` on
-    back to :math:`B_0`, is the bound. It is :math:`\operatorname{tr}(G^{2^M})^{1/2^{M+1}}` for
+    :math:`\|B_j\| = \sqrt{t_j \|B_{j+1}\|}`, and applying this from :math:`\|B_M\| \le \|B_M\|_F`
+    back to :math:`B_0` gives the bound. It is :math:`\operatorname{tr}(G^{2^M})^{1/2^{M+1}}` for
     the Gram matrix G of :math:`B_0`, whatever the :math:`t_j` are: here
     :math:`\operatorname{tr} B_j B_j^\top = \|B_j\|_F^2`, so that nothing overflows.
 
@@ -64,15 +64,15 @@ def spectral_bound(matrix: ArrayLike, excess: float = 1e-3) -> float | FloatArra
     For a good v, here a column of :math:`B_M`, it is at most :math:`k^{1/2^{M+1}}` for k rows, so
     that M hardly grows with k.
 
-    *Rounding.* Let :math:`u = 2^{-53}`, N the number of entries, and :math:`t_j` the number that
-    was computed, which divides and multiplies, and is at least :math:`.9\|B_j\|_F^2`. An entry of
-    the product passes through at most n roundings, so :math:`B_j B_j^\top` is off by at most
+    *Rounding.* Let :math:`u = 2^{-53}`, N the number of entries, and :math:`t_j` the computed
+    number, which both divides and multiplies and is at least :math:`.9\|B_j\|_F^2`. An entry of
+    the product passes through at most n roundings, so the error of :math:`B_j B_j^\top` is at most
     :math:`\gamma_n \|B_j\|_F^2 \le 2 n u t_j` in the Frobenius norm (Higham, *Accuracy and
-    stability of numerical algorithms*, 2002, section 3.5). With the division, and numbers that
-    underflow, :math:`\|B_j\|^2 \le t_j (1 + \varepsilon)(\|B_{j+1}\| + \varepsilon)` for
-    :math:`\varepsilon = 4(N + 64) u`. The same factor covers the sum that :math:`\|B_M\|_F` is,
-    and the scaling of entries beyond :math:`10^{\pm 100}`. No step needs the computed matrices to
-    be symmetric.
+    stability of numerical algorithms*, 2002, section 3.5). With the division and underflows,
+    :math:`\|B_j\|^2 \le t_j (1 + \varepsilon)(\|B_{j+1}\| + \varepsilon)` for
+    :math:`\varepsilon = 4(N + 64) u`. The same factor covers the summation of :math:`\|B_M\|_F`
+    and the scaling of entries beyond :math:`10^{\pm 100}`. The computed matrices need not be
+    symmetric in any step.
 
     Examples
     --------
@@ -154,7 +154,7 @@ def weak_growth_softmax(row_norm: float) -> float:
 
     .. math:: \|p - e_y\|^2 = (1-q)^2 + \sum_{j \ne y} p_j^2 \le 2 (1-q)^2,
 
-    with equality when one of them has it all. Dividing by :math:`-\ln q` and taking the supremum
+    with equality when one of them has all of it. Dividing by :math:`-\ln q` and taking the supremum
     over q gives :math:`2\kappa = 0.81452875517814750`: attained for two classes, and approached,
     for more, as all logits but two go to minus infinity. Fang et al. (2023), Definition 3.1, Lemma
     3.2 and Appendix D.
@@ -185,17 +185,17 @@ class LayerSizes(NamedTuple):
     """Constants of a layer for weak growth, as numbers or arrays of one shape."""
 
     norm: Any  # bound on the norm of the linear part, and of its derivative
-    reads: float = 0.0  # most patches with one input entry that the weights multiply; 0 if fixed
-    offset: Any = 0.0  # bound on the norm of the added bias, over all places together
-    places: float = 0.0  # how often the bias is added; 0 if it is fixed
+    reads: float = 0.0  # most patches containing one input entry; 0 if the weights are fixed
+    offset: Any = 0.0  # bound on the norm of the added bias, over all positions together
+    places: float = 0.0  # number of positions where the bias is added; 0 if it is fixed
     most: float = math.inf  # bound on the norm of the output for every input
 
 
 def growth_of_layers(input_norm: float, layers: Iterable[LayerSizes]) -> Any:
     r"""Return c with :math:`\|\nabla f\|^2 \le c \|\delta\|^2` for a sequence of layers.
 
-    With :math:`\delta` the loss's gradient in the last layer's outputs, and :math:`A_i` bounds on
-    the norm of the output of layer i,
+    With :math:`\delta` the gradient of the loss in the last layer's outputs, and :math:`A_i` a
+    bound on the norm of the output of layer i,
 
     .. math:: c = \sum_i \bigl(\text{reads}_i A_{i-1}^2 + \text{places}_i\bigr)
               \prod_{j > i} \text{norm}_j^2, \qquad
@@ -203,8 +203,8 @@ def growth_of_layers(input_norm: float, layers: Iterable[LayerSizes]) -> Any:
 
     Proof: backpropagation through a layer multiplies the norm of the gradient by at most
     :math:`\text{norm}_j`. The weights' gradient is a sum of products
-    :math:`\sum_t \delta_{it} p_t^\top` over places t, where :math:`p_t` is the part of the input
-    that the weights are multiplied with there. So its norm is at most
+    :math:`\sum_t \delta_{it} p_t^\top` over positions t, where :math:`p_t` is the part of the input
+    that the weights multiply there. So its norm is at most
     :math:`\|\delta_i\| (\sum_t \|p_t\|^2)^{1/2} \le \|\delta_i\| \sqrt{\text{reads}_i} A_{i-1}`,
     and that of the bias, :math:`\sum_t \delta_{it}`, at most
     :math:`\sqrt{\text{places}_i} \|\delta_i\|`.
@@ -230,7 +230,7 @@ def weak_growth_mlp(
 
     Without biases this is :math:`2\kappa\|x\|^2 \sum_i \prod_{j \ne i} \|W_j\|^2`. Proof: the
     logits' gradient satisfies :math:`\|\delta_H\|^2 \le 2\kappa f` (see
-    :func:`weak_growth_softmax`), and :func:`growth_of_layers` has the rest.
+    :func:`weak_growth_softmax`), and :func:`growth_of_layers` proves the rest.
 
     The constant holds at THESE weights: it grows with them without bound, so it must be evaluated
     anew at every iterate (which is public in a private run). It is the least one in terms of the
@@ -272,7 +272,7 @@ def weak_growth_mlp(
 # Clipping frequencies (Fang et al. 2023, sections 4 and 6)
 
 
-# Beyond it SciPy's series of the noncentral law is wrong (0.43 for 0.5 at 1e6), NaN or endless.
+# Beyond it SciPy's noncentral chi-squared series is wrong (0.43 for 0.5 at 1e6), NaN or endless.
 _LARGEST_SHIFT = 1e4
 
 
@@ -282,8 +282,8 @@ def clipping_frequency_gaussian(
     r"""Return the fraction of gradients clipped when they are Gaussian around the mean gradient.
 
     :math:`P(\|\nabla f + s z\| > C)` with z standard normal in d dimensions: the tail of a
-    noncentral chi-squared law. Exact for the paper's synthetic data. Fang et al. (2023), section
-    6.1 and Appendix C.1 (Fig. 4).
+    noncentral chi-squared distribution. Exact for the paper's synthetic data. Fang et al. (2023),
+    section 6.1 and Appendix C.1 (Fig. 4).
 
     Parameters
     ----------
@@ -326,7 +326,7 @@ def clipping_frequency_gaussian(
             "compute the tail beyond"
         )
     x, shift = np.where(undecided, c, 1.0) ** 2, np.where(undecided & (g > 1e-30), g, 0.0) ** 2
-    # The noncentral law is not defined at 0 in every version of SciPy.
+    # Some versions of SciPy do not define the noncentral distribution at 0.
     tail = np.where(shift > 0, ncx2.sf(x, d, np.where(shift > 0, shift, 1.0)), chi2.sf(x, d))
     return as_scalar(np.clip(np.where(undecided, tail, always), 0.0, 1.0))
 

@@ -1,4 +1,4 @@
-"""Networks of PyTorch as problems: any module whose samples do not mix."""
+"""PyTorch networks as problems: any module that processes each sample independently."""
 
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -8,7 +8,7 @@ if TYPE_CHECKING or find_spec("torch"):
 else:
 
     class Module:
-        """Stands for the problem where PyTorch is missing, and says what to install."""
+        """Placeholder without PyTorch, whose error names what to install."""
 
         def __init__(self, *arguments: Any, **named: Any) -> None:
             raise ImportError(

@@ -1,4 +1,4 @@
-"""Weak growth of a chain of layers: how large a sample's gradient is at most, given its loss."""
+"""Weak growth of a chain of layers: a bound on a sample's gradient in terms of its loss."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .records import Records, StoredRecords
 
 
 class _Link(NamedTuple):
-    """A layer, and the shapes that one sample has before and behind it."""
+    """A layer, with the shapes of one sample before and behind it."""
 
     layer: Any
     before: torch.Size
@@ -28,31 +28,31 @@ class _Link(NamedTuple):
 
 
 class Chain:
-    r"""The layers of a Sequential, with the bound on gradients that they give.
+    r"""The layers of a Sequential, with the gradient bound that they imply.
 
     The constant is that of :func:`~dpanalysis.theory.value_clipping.growth_of_layers`, times that
     of the loss in the last layer's outputs: :math:`2\kappa` for cross-entropy
     (:func:`~dpanalysis.theory.weak_growth_softmax`), and 4/K for the mean of K squared errors,
-    :math:`\|2e/K\|^2 = (4/K) f`. Of each layer:
+    :math:`\|2e/K\|^2 = (4/K) f`. The layers contribute as follows.
 
-    *Convolutions.* With the patches :math:`p_t` of the input, the outputs are :math:`K p_t` for
-    the kernel as a matrix (one for each group). On an axis with kernel k, stride s and dilation
-    q, the entry at place x is in the patch that starts at :math:`s i` where :math:`x = s i + q j`
-    for some j < k. These j are equal modulo s/gcd(s, q), so there are at most
+    *Convolutions.* With the patches :math:`p_t` of the input, the outputs are :math:`K p_t`, where
+    K is the kernel as a matrix (one for each group). On an axis with kernel k, stride s and
+    dilation q, the entry at position x is in the patch that starts at :math:`s i` if
+    :math:`x = s i + q j` for some j < k. These j are equal modulo s/gcd(s, q), so there are at most
     :math:`\lceil k \gcd(s, q)/s \rceil` of them. So an input entry is in at most m patches, the
     product over the axes, and :math:`\sum_t \|K p_t\|^2 \le \|K\|^2 \sum_t \|p_t\|^2 \le
-    \|K\|^2 m \|x\|^2`. Padding by zeros adds nothing to this, but it adds places, and the bias is
-    added at each; padding by anything else is refused.
+    \|K\|^2 m \|x\|^2`. Zero padding does not change this, but it adds positions, and the bias is
+    added at each; any other padding is refused.
 
-    *Pooling.* The largest entry of each window: the derivative has one 1 in a row and at most m in
-    a column, so its norm is at most :math:`\sqrt m`. The mean of each window of k entries: rows
-    have the sum 1 and columns at most m/k, so the norm is at most :math:`\sqrt{m/k}`. Where
-    windows at the border divide by fewer entries, a column may have up to m, and the bound is
-    :math:`\sqrt m`; another divisor is refused.
+    *Pooling.* Max pooling: the derivative has one 1 in each row and at most m in each column, so
+    its norm is at most :math:`\sqrt m`. Average pooling over windows of k entries: rows sum to 1
+    and columns to at most m/k, so the norm is at most :math:`\sqrt{m/k}`. Where windows at the
+    border divide by fewer entries, a column may sum to up to m, and the bound is :math:`\sqrt m`;
+    another divisor is refused.
 
-    *ReLU and tanh* have slopes up to 1 and pass through 0. Behind a tanh no entry is above 1.
+    *ReLU and tanh* have slopes up to 1 and are 0 at 0. The outputs of tanh are at most 1 in size.
 
-    Where two layers share a parameter its gradient is a sum, which nothing here bounds: refused.
+    Where two layers share a parameter its gradient is a sum, which is not bounded here: refused.
     """
 
     def __init__(self, network: ModuleNetwork, sample: Tensor, loss: Any) -> None:
@@ -87,12 +87,12 @@ class Chain:
             )
 
     def beta1(self, radius: float) -> float:
-        """Return the constant at the parameters that the network has, for inputs up to a norm."""
+        """Return the constant at the network's current parameters, for inputs of bounded norm."""
         with np.errstate(all="ignore"):
             return float(self._factor * growth_of_layers(radius, self.sizes()))
 
     def sizes(self) -> list[LayerSizes]:
-        """Return what is known of each layer at these parameters."""
+        """Return the sizes of each layer at the current parameters."""
         return [_LAYERS[type(link.layer)](link, self._network) for link in self._links]
 
 
@@ -108,8 +108,8 @@ class GrowingRisk(NonconvexRisk):
     def weak_growth(self, w: Any) -> tuple[Any, float]:
         """Return ``(beta1, beta2)`` of the weak growth condition at these parameters; beta2 is 0.
 
-        For a Sequential of Linear, Conv1d, Conv2d, pooling, ReLU, Tanh and Flatten, with the
-        losses that have a name, and samples within a public row bound; else ValueError names what
+        Supports a Sequential of Linear, Conv1d, Conv2d, pooling, ReLU, Tanh and Flatten, with a
+        loss given by name and samples within a public row bound; otherwise a ValueError names what
         is missing. The proof is in :class:`~dpanalysis.problems.modules.growth.Chain`; the spectral
         norms are upper bounds (:func:`~dpanalysis.theory.spectral_bound`).
         """
@@ -149,7 +149,7 @@ def _axes(value: Any, axes: int) -> tuple[int, ...]:
 
 
 def _reads(link: _Link) -> int:
-    """Return in how many windows an input entry is, at most."""
+    """Return the largest number of windows that contain one input entry."""
     layer, axes = link.layer, len(link.before) - 2
     most = 1
     for size, step, gap in zip(
@@ -162,7 +162,7 @@ def _reads(link: _Link) -> int:
 
 
 def _affine(link: _Link, network: ModuleNetwork, matrix: np.ndarray, reads: int) -> LayerSizes:
-    """Return the sizes of a layer that multiplies what it reads with a matrix, or a stack."""
+    """Return the sizes of a layer that multiplies its windows by a matrix or a stack of them."""
     layer = link.layer
     outputs = len(layer.weight)
     places = link.behind.numel() / outputs

@@ -1,14 +1,14 @@
-r"""Gradients of single samples in the parameters of layers: their norms and weighted sums.
+r"""Per-sample gradients in the parameters of layers: their norms and weighted sums.
 
-A part holds what one chunk of B samples gives one parameter. It is kept in the form that costs
-least:
+A part holds the per-sample gradients of one parameter for one chunk of B samples, in the cheapest
+representation:
 
 - :class:`Materialized`: the B gradients themselves;
-- :class:`OuterProducts`: :math:`\delta_i a_i^\top`, an outer product a sample, never formed;
+- :class:`OuterProducts`: :math:`\delta_i a_i^\top`, one outer product per sample, never formed;
 - :class:`SummedOuterProducts`: :math:`\sum_t \delta_{it} a_{it}^\top`, one outer product for each
-  of T places of a sequence or an image. Its norm takes two matrices of T x T ("ghost norm").
+  of T positions of a sequence or an image. Its norm takes two matrices of T x T ("ghost norm").
 
-All arithmetic here is double, whatever the module computes in.
+All arithmetic here is in double precision, whatever the dtype of the module.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Layers = Sequence[tuple[str, nn.Module]]
 
 
 class LayerError(ValueError):
-    """Gradients of samples cannot be put together from what a layer saw; ``path`` names it."""
+    """Per-sample gradients cannot be computed from a layer's calls; ``path`` identifies it."""
 
     def __init__(self, path: str, why: str = "is not called in the same way each time") -> None:
         super().__init__(f"layer {path or 'the module itself'} {why}")
@@ -40,10 +40,10 @@ class LayerError(ValueError):
 
 
 class LayerCall(NamedTuple):
-    """One call of a layer: everything that went in, in one row, and what came out.
+    """One call of a layer: its flattened inputs and the form of its outputs.
 
-    Tensors are those of B samples, (B, ...). ``shape`` is how the row was nested; ``outputs`` has
-    the shape for one sample, dtype and device of each real tensor that came out.
+    Tensors are those of B samples, (B, ...). ``shape`` is the tree structure of the inputs;
+    ``outputs`` has the shape per sample, dtype and device of each floating-point output tensor.
     """
 
     path: str
@@ -54,14 +54,14 @@ class LayerCall(NamedTuple):
 
     @property
     def tensors(self) -> list[Tensor]:
-        """The tensors that went in."""
+        """The input tensors."""
         return [each for each in self.given if isinstance(each, Tensor)]
 
 
 class CallSignature(NamedTuple):
-    """A call as it was on random samples, and must be on others.
+    """Form of a call on random samples, which calls on other samples must match.
 
-    ``batched`` is, of the tensors that went in, whether they depend on the sample.
+    ``batched`` records for each input tensor whether it depends on the sample.
     """
 
     path: str
@@ -69,14 +69,14 @@ class CallSignature(NamedTuple):
     outputs: list[tuple[torch.Size, torch.dtype, torch.device]]
 
     def matches(self, call: LayerCall) -> bool:
-        """Return whether a call is the same but for its numbers."""
+        """Return whether a call has the same form, with any values."""
         alike = (self.path, self.outputs) == (call.path, call.outputs)
         return alike and len(call.tensors) == len(self.batched)
 
 
 @contextmanager
 def forward_hooks(layers: Layers, listen: Callable[..., Any]) -> Iterator[None]:
-    """Call ``listen(path, layer, arguments, named, outputs)`` behind each layer."""
+    """Call ``listen(path, layer, arguments, named, outputs)`` after each layer."""
     hooks = [
         layer.register_forward_hook(partial(listen, path), with_kwargs=True)
         for path, layer in layers
@@ -90,7 +90,7 @@ def forward_hooks(layers: Layers, listen: Callable[..., Any]) -> Iterator[None]:
 
 @contextmanager
 def vmap_settings() -> Iterator[None]:
-    """Keep to what ``torch.func.vmap`` knows, and be quiet where it goes sample by sample."""
+    """Use only kernels that ``torch.func.vmap`` supports, and silence its performance warnings."""
     attention = torch.backends.mha
     before = attention.get_fastpath_enabled()
     attention.set_fastpath_enabled(False)
@@ -103,12 +103,12 @@ def vmap_settings() -> Iterator[None]:
 
 
 def map_samples(function: Callable[..., Tensor], samples: Sequence[Tensor]) -> Tensor:
-    """Return the value of a function of one sample for each of them, by ``torch.func.vmap``."""
-    # No sample can reach another: ``vmap`` raises where the function branches on numbers, draws
-    # random ones, or writes a sample's into a tensor of them all.
+    """Return the values of a function of one sample for all samples, by ``torch.func.vmap``."""
+    # No sample can affect another: ``vmap`` raises if the function branches on values, draws random
+    # numbers, or writes a sample's values into a tensor shared by all.
 
     def one(*sample: Tensor) -> Tensor:
-        # Below a derivative recurrent layers fall into parts, and these vmap knows.
+        # Under a derivative, recurrent layers are decomposed into operations that vmap supports.
         return torch.func.vjp(lambda _: function(*sample), torch.zeros(()))[0]
 
     with vmap_settings():
@@ -121,10 +121,10 @@ def output_gradients(
     samples: Sequence[Tensor],
     signatures: Sequence[CallSignature] | None,
 ) -> tuple[Tensor, list[LayerCall], list[list[Tensor]]]:
-    """Return the losses of B samples, the calls, and the gradients in what came out of them.
+    """Return the losses of B samples, the layer calls, and the gradients in the layers' outputs.
 
-    Every sample by itself, as in :func:`map_samples`. Zeros are added to what comes out of a layer,
-    and the gradients in these are those wanted.
+    Each sample is processed separately, as in :func:`map_samples`. Zeros are added to the outputs
+    of each layer; the loss is differentiated in these zeros.
     """
     calls: list[LayerCall] = []
     rows: list[list[Tensor]] = []
@@ -155,7 +155,7 @@ def output_gradients(
             raise LayerError(signatures[len(calls)].path)
         return value, (value.detach(), [*rows])
 
-    zeros = [[torch.zeros(())]]  # the first for a module whose layers are not called
+    zeros = [[torch.zeros(())]]  # the first in case that no layer is called
     for each in signatures or ():
         outs = each.outputs
         zeros.append([torch.zeros((), dtype=d, device=at).expand(size) for size, d, at in outs])
@@ -172,9 +172,9 @@ def output_gradients(
 def call_signatures(
     loss: Callable[..., Tensor], layers: Layers, samples: Sequence[Tensor]
 ) -> list[CallSignature]:
-    """Return the calls that samples bring about, two of them or more."""
+    """Return the signatures of the layer calls for the given samples, at least two of them."""
     calls = output_gradients(loss, layers, samples, None)[1]
-    # vmap repeats, without a copy, what does not depend on the sample.
+    # vmap repeats tensors that do not depend on the sample without a copy, by a stride of 0.
     return [
         CallSignature(call.path, tuple(each.stride(0) != 0 for each in call.tensors), call.outputs)
         for call in calls
@@ -190,9 +190,9 @@ def materialized_gradients(
 ) -> dict[str, Tensor]:
     r"""Return the gradients of B samples in some parameters of a layer, (B, ...) each.
 
-    The layer runs again for each sample by itself, all at once by ``torch.func.vmap``; the
-    gradients are the products of its Jacobian in these parameters with the gradients in what
-    came out of it. Its other parameters are constants.
+    The layer runs again for each sample separately, for all at once by ``torch.func.vmap``; the
+    gradients are vector-Jacobian products of the gradients in the layer's outputs with its Jacobian
+    in these parameters. Its other parameters are constants.
     """
     places = [k for k, each in enumerate(call.given) if isinstance(each, Tensor)]
     moving = [k for k, has_samples in zip(places, batched) if has_samples]
@@ -203,7 +203,7 @@ def materialized_gradients(
         for k, each in (*fixed.items(), *zip(moving, rows)):
             given[k] = each
         arguments, named = tree_unflatten(given, call.shape)
-        # Each parameter by its own name, see Network._called.
+        # Each parameter by its own name, see ModuleNetwork._called.
         found = torch.func.functional_call(
             call.layer, parameters, arguments, named, tie_weights=False
         )
@@ -221,24 +221,24 @@ def materialized_gradients(
 # Gradients in one parameter
 
 
-# A sample whose steps cancel by more than this counts by the size of its steps.
+# If the steps of a sample cancel by more than this factor, the size of its steps sets its norm.
 MOST_CANCELLED = 1024.0
 
 
 def module_rounding(n: int, d: int, chunk: int, steps: int) -> float:
-    r"""Return a bound on the error of a computed sum of modules' clipped gradients.
+    r"""Return a bound on the rounding error of a module's sum of clipped gradients.
 
     *Proof.* The term of record i is :math:`t_i = c_i g_i`, where :math:`g_i` is the vector that
-    the parts hold: numbers, or exact products and sums of products of such numbers, which the
-    module computed. Numbers in single precision are converted to double exactly.
+    the parts represent: numbers computed by the module, or exact products and sums of products of
+    them. Numbers in single precision are converted to double exactly.
 
-    *One term.* Of :class:`Materialized` and :class:`OuterProducts` the squared norm takes at most
-    d squares and d - 1 additions in double, and the norm and the weight at most 16 operations more;
-    all terms are positive. A gradient whose norm is below 1e-70 counts as zero; of a longer one
-    squares lose less than one rounding where they underflow, for no factor of a product is longer
-    than 1e60 (:data:`_LARGEST_NORM`). Of :class:`SummedOuterProducts` and
-    :class:`EmbeddingGradients` it is never below the exact one. The weight leaves the computed norm
-    at most B, so :math:`\|t_i\| \le (1 + \gamma_{d+16}) B`.
+    *One term.* For :class:`Materialized` and :class:`OuterProducts` the squared norm takes at most
+    d squares and d - 1 additions in double, and the norm and the weight at most 16 more operations;
+    all terms are positive. A gradient whose norm is below 1e-70 counts as zero; for a longer one,
+    squares that underflow lose less than one rounding, since no factor of a product is longer than
+    1e60 (:data:`_LARGEST_NORM`). For :class:`SummedOuterProducts` and :class:`EmbeddingGradients`
+    the computed norm is never below the exact one. The weight makes the computed norm at most B, so
+    :math:`\|t_i\| \le (1 + \gamma_{d+16}) B`.
 
     *The sum.* An entry passes through at most k roundings: one for each product of its chunk
     (``chunk``, times ``steps`` where the products of a sample are not added up before), one for
@@ -246,12 +246,12 @@ def module_rounding(n: int, d: int, chunk: int, steps: int) -> float:
     :math:`|\theta| \le \gamma_k`, in whatever order it is added (Higham, *Accuracy and stability
     of numerical algorithms*, 2002, Lemma 3.1), and the error of the sum has a norm of at most
     :math:`\gamma_k \sum_i \sum_s \|t_{is}\|`. Without steps the inner sum is :math:`\|t_i\|`.
-    With steps it is at most 1024 B, for the weight is computed from no less than a 1024th of it
+    With steps it is at most 1024 B, since the weight is computed from no less than a 1024th of it
     (:data:`MOST_CANCELLED`).
 
-    *Needed.* Double precision as IEEE 754 has it: cuBLAS must not be told to emulate it
+    *Requirements.* Double precision must follow IEEE 754: cuBLAS must not be set to emulate it
     (``CUBLAS_EMULATE_DOUBLE_PRECISION``). B must be far above the smallest numbers, as
-    :class:`~dpanalysis.privacy.facts.PublicFacts` demands.
+    :class:`~dpanalysis.privacy.facts.PublicFacts` requires.
     """
     own = (d + 16) * DOUBLE / (1.0 - (d + 16) * DOUBLE)
     additions = chunk * max(1, steps) + n // chunk + 8
@@ -262,23 +262,23 @@ def module_rounding(n: int, d: int, chunk: int, steps: int) -> float:
 class ParameterGradients(ABC):
     """Gradients of B samples in one parameter of p entries.
 
-    ``steps`` is the number of outer products that are added up for a sample together with those of
-    the others; 0 where the gradient of a sample is one product, or materialized.
+    ``steps`` is the number of outer products per sample that enter one sum together with those of
+    the other samples; 0 if the gradient of a sample is a single product or materialized.
     """
 
     steps: int = 0
 
     @abstractmethod
     def squared_norms(self) -> Tensor:
-        """Return upper bounds on the squared norms, (B,), float64, but for a few roundings."""
+        """Return upper bounds on the squared norms, (B,), float64, up to a few roundings."""
 
     @abstractmethod
     def write_weighted_sum(self, out: Tensor, weights: Tensor) -> None:
-        """Write the sum of ``weights``, float64, times as many gradients into ``out`` (p,)."""
+        """Write the sum of the first gradients times ``weights`` (float64) into ``out`` (p,)."""
 
     @abstractmethod
     def without(self, lost: Tensor) -> ParameterGradients:
-        """Return the part with zeros for the samples that are ``lost`` (B,)."""
+        """Return the part with zeros for the ``lost`` samples, a mask (B,)."""
 
     @abstractmethod
     def materialize(self) -> Tensor:
@@ -286,7 +286,7 @@ class ParameterGradients(ABC):
 
     @property
     def entries(self) -> int:
-        """Numbers that are held."""
+        """Number of stored entries."""
         return sum(each.numel() for each in vars(self).values() if isinstance(each, Tensor))
 
 
@@ -300,7 +300,7 @@ _LARGEST_NORM = 1e60
 
 
 def _norms_of(factors: Tensor) -> Tensor:
-    """Return the norms of factors of outer products, inf for those that are too long."""
+    """Return the norms of factors of outer products, inf for those above the limit."""
     norms = torch.linalg.vector_norm(factors, dim=-1)
     return torch.where(norms > _LARGEST_NORM, torch.inf, norms)
 
@@ -310,15 +310,15 @@ def _zeroed(array: Tensor, lost: Tensor) -> Tensor:
     return torch.where(lost.view(-1, *[1] * (array.ndim - 1)), 0.0, array)
 
 
-# Of a product and of materialized gradients, so many rows and numbers at a time: of more, what is
-# converted to double leaves the host's cache.
+# Rows of a product and numbers of materialized gradients to process at a time: with more, the
+# arrays converted to double would leave the host's cache.
 _ROWS, _NUMBERS = 128, 1 << 19
 
 
 def _write_product(out: Tensor, deltas: Tensor, inputs: Tensor) -> None:
     """Write the sum of the outer products of rows, (out, in), into ``out``.
 
-    An entry passes through one addition for each row, in whatever parts they are taken.
+    An entry passes through one addition per row, however the rows are divided.
     """
     rows = _ROWS if out.device.type == "cpu" else max(1, len(deltas))
     table = out.view(deltas.shape[1], -1)
@@ -339,7 +339,7 @@ class Materialized(ParameterGradients):
         return torch.cat(norms).square()
 
     def write_weighted_sum(self, out: Tensor, weights: Tensor) -> None:
-        """Write the weighted sum, products of a vector and a matrix."""
+        """Write the weighted sum, by matrix-vector products."""
         out.zero_()
         lo = 0
         for block in self._blocks(len(weights)):
@@ -347,7 +347,7 @@ class Materialized(ParameterGradients):
             lo += len(block)
 
     def _blocks(self, count: int | None = None) -> Sequence[Tensor]:
-        """Return the first ``count`` gradients, (., p) each."""
+        """Return the first ``count`` gradients in blocks of shape (., p)."""
         rows = self.rows()[:count]
         on_host = rows.device.type == "cpu"
         most = max(1, _NUMBERS // max(1, rows.shape[1])) if on_host else max(1, len(rows))
@@ -358,8 +358,8 @@ class Materialized(ParameterGradients):
         return Materialized(_zeroed(self.gradients, lost))
 
     def rows(self) -> Tensor:
-        """Return the gradients as they were computed, (B, p)."""
-        return self.gradients[..., None].flatten(1)  # a parameter may have no axis
+        """Return the gradients in their original dtype, (B, p)."""
+        return self.gradients[..., None].flatten(1)  # a parameter may be a scalar
 
     def materialize(self) -> Tensor:
         """Return the gradients."""
@@ -373,7 +373,7 @@ class OuterProducts(ParameterGradients):
         self._deltas, self._inputs = _double(deltas), _double(inputs)
 
     def squared_norms(self) -> Tensor:
-        """Return the squared norms: an outer product's is the product of the norms."""
+        """Return the squared norms, the squared products of the factors' norms."""
         return (_norms_of(self._deltas) * _norms_of(self._inputs)).square()
 
     def write_weighted_sum(self, out: Tensor, weights: Tensor) -> None:
@@ -395,15 +395,14 @@ class SummedOuterProducts(ParameterGradients):
 
     The squared norm is :math:`\sum_{ts} \langle\delta_t, \delta_s\rangle \langle a_t, a_s\rangle`
     (Li et al., *Large language models can be strong differentially private learners*, 2022).
-    With :math:`S = \sum_t \|\delta_t\| \|a_t\|` the terms' sizes add up to at most :math:`S^2`,
-    and each passes through at most k = T^2 + in + out + 4 roundings, so the computed sum is off
-    by at most :math:`\gamma_k S^2` (in double). That is added, so that what :meth:`squared_norms`
-    returns is never below the squared norm, however much the steps cancel.
+    With :math:`S = \sum_t \|\delta_t\| \|a_t\|` the absolute terms add up to at most :math:`S^2`,
+    and each passes through at most k = T^2 + in + out + 4 roundings, so the computed sum errs
+    by at most :math:`\gamma_k S^2` (in double). This bound is added, so that the result of
+    :meth:`squared_norms` is never below the squared norm, however much the steps cancel.
 
-    In the same way the weighted sum is off by :math:`\gamma` times the sum of the weighted S,
-    where a bound by the weighted norms is wanted. So the squares are never less than
-    :math:`(S / 1024)^2`: only a gradient whose steps cancel to a thousandth counts for more
-    than it is.
+    Likewise the error of the weighted sum is at most :math:`\gamma` times the sum of the weighted
+    S, whereas a bound by the weighted norms is needed. So the squares are never less than
+    :math:`(S / 1024)^2`: only a gradient whose steps cancel to a thousandth is overestimated.
     """
 
     def __init__(self, deltas: Tensor, inputs: Tensor) -> None:
@@ -411,7 +410,7 @@ class SummedOuterProducts(ParameterGradients):
         self.steps = deltas.shape[1]
 
     def squared_norms(self) -> Tensor:
-        """Return upper bounds on the squared norms, by two matrices of T x T a sample."""
+        """Return upper bounds on the squared norms, by two matrices of T x T per sample."""
         deltas, inputs = self._deltas, self._inputs
         products = (deltas @ deltas.mT) * (inputs @ inputs.mT)
         sizes = (_norms_of(deltas) * _norms_of(inputs)).sum(dim=1).square()
@@ -419,7 +418,7 @@ class SummedOuterProducts(ParameterGradients):
         return _never_below(products.sum(dim=(1, 2)), sizes, count)
 
     def write_weighted_sum(self, out: Tensor, weights: Tensor) -> None:
-        """Write the weighted sum, one product of two matrices over samples and places."""
+        """Write the weighted sum, one product of two matrices over samples and positions."""
         count = len(weights)
         deltas = weights[:, None, None] * self._deltas[:count]
         _write_product(out, deltas.flatten(0, 1), self._inputs[:count].flatten(0, 1))
@@ -434,9 +433,10 @@ class SummedOuterProducts(ParameterGradients):
 
 
 class EmbeddingGradients(ParameterGradients):
-    """Gradients in a table of ``rows`` rows: ``deltas`` (B, T, width) fall to ``places`` (B, T).
+    """Gradients in a table of ``rows`` rows: ``deltas`` (B, T, width) at row indices ``places``.
 
-    It is :class:`SummedOuterProducts` with rows of the identity for inputs.
+    They are :class:`SummedOuterProducts` whose inputs are rows of the identity; ``places`` is
+    (B, T).
     """
 
     def __init__(self, deltas: Tensor, places: Tensor, rows: int) -> None:
@@ -444,7 +444,7 @@ class EmbeddingGradients(ParameterGradients):
         self.steps = deltas.shape[1]
 
     def squared_norms(self) -> Tensor:
-        """Return upper bounds on the squared norms: only equal places meet."""
+        """Return upper bounds on the squared norms: only equal row indices interact."""
         deltas = self._deltas
         same = self._places[:, :, None] == self._places[:, None, :]
         sizes = torch.linalg.vector_norm(deltas, dim=2).sum(dim=1).square()
@@ -452,7 +452,7 @@ class EmbeddingGradients(ParameterGradients):
         return _never_below(found, sizes, deltas.shape[1] ** 2 + deltas.shape[2])
 
     def write_weighted_sum(self, out: Tensor, weights: Tensor) -> None:
-        """Write the table with each weighted delta in the row of its place."""
+        """Write the table, with each weighted delta added to its row."""
         count = len(weights)
         deltas = (weights[:, None, None] * self._deltas[:count]).flatten(0, 1)
         places = self._places[:count].flatten()
@@ -471,7 +471,7 @@ class EmbeddingGradients(ParameterGradients):
 
 
 def _never_below(found: Tensor, sizes: Tensor, count: int) -> Tensor:
-    """Return squared norms that rounding has not made too small, see :class:`SummedOuterProducts`.
+    """Return upper bounds on squared norms despite rounding, see :class:`SummedOuterProducts`.
 
     ``sizes`` are the squares of the sums of the steps' norms.
     """
@@ -483,12 +483,12 @@ def _never_below(found: Tensor, sizes: Tensor, count: int) -> Tensor:
 
 
 def gradients(layer: nn.Module, inputs: Tensor, deltas: Tensor) -> dict[str, ParameterGradients]:
-    """Return the gradients of B samples in a layer's parameters, by their names."""
+    """Return the gradients of B samples in a layer's parameters, by parameter name."""
     return RULES[type(layer)](layer, inputs, deltas)
 
 
 def summed_outer_products(deltas: Tensor, inputs: Tensor) -> ParameterGradients:
-    """Return the sum of T outer products a sample, of (B, T, out) and (B, T, in)."""
+    """Return the sum of T outer products per sample, of (B, T, out) and (B, T, in)."""
     steps, outputs, width = deltas.shape[1], deltas.shape[2], inputs.shape[2]
     if steps == 1:
         return OuterProducts(deltas[:, 0], inputs[:, 0])
@@ -519,7 +519,7 @@ def _convolution(layer: Any, inputs: Tensor, deltas: Tensor) -> dict[str, Parame
     windows = inputs.movedim(1, -1).contiguous()
     for axis, (size, step, gap) in enumerate(zip(kernel, layer.stride, layer.dilation), start=1):
         windows = windows.unfold(axis, (size - 1) * gap + 1, step)[..., ::gap]
-    # (B, groups, places, channels, kernel): a place's window is one row.
+    # (B, groups, positions, channels, kernel): the window at a position is one row.
     windows = windows.unflatten(axes + 1, (groups, -1)).movedim(axes + 1, 1)
     deltas = deltas.reshape(count, groups, layer.out_channels // groups, -1)
     bias, steps = Materialized(deltas.sum(dim=3)), deltas.shape[3]
@@ -527,7 +527,7 @@ def _convolution(layer: Any, inputs: Tensor, deltas: Tensor) -> dict[str, Parame
     if groups == 1 and (steps == 1 or factors_are_smaller(steps, layer.out_channels, width)):
         weight = summed_outer_products(deltas[:, 0].mT, windows.reshape(count, steps, width))
         return {"weight": weight, "bias": bias}
-    # The channels of a place lie side by side, and are copied so.
+    # The channels of a position are adjacent in memory, and are copied together.
     rows = windows.movedim(axes + 2, -1)
     sums = deltas @ rows.reshape(count, groups, steps, width)
     return {
@@ -547,7 +547,7 @@ def _embedding(layer: Any, inputs: Tensor, deltas: Tensor) -> dict[str, Paramete
 
 def _group_norm(layer: Any, inputs: Tensor, deltas: Tensor) -> dict[str, ParameterGradients]:
     normal = F.group_norm(inputs, layer.num_groups, eps=layer.eps)
-    # Over all places, of which there is one where there are no axes for them.
+    # Summed over all positions; without spatial axes there is one.
     weight, bias = (each[..., None].flatten(2).sum(dim=2) for each in (deltas * normal, deltas))
     return {"weight": Materialized(weight), "bias": Materialized(bias)}
 
@@ -562,7 +562,7 @@ def _layer_norm(layer: Any, inputs: Tensor, deltas: Tensor) -> dict[str, Paramet
     }
 
 
-#: Layers that need no second pass. By exact class: a subclass may compute something else.
+#: Rules of layers that need no second pass, by exact class: a subclass may compute something else.
 RULES: dict[type, Callable[[Any, Tensor, Tensor], dict[str, ParameterGradients]]] = {
     nn.Linear: _linear,
     nn.Conv1d: _convolution,

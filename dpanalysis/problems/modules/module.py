@@ -1,4 +1,4 @@
-"""Modules of PyTorch as problems: sums of clipped gradients over samples."""
+"""PyTorch modules as problems: sums of clipped per-sample gradients."""
 
 from __future__ import annotations
 
@@ -33,80 +33,79 @@ from .probe import (
 from .records import as_labels, as_records, filled
 from .views import Augmentation
 
-# Of a chunk's arrays: on the host they stay in cache, and below what the C library gives back to
-# the system after every call.
+# Memory of a chunk's arrays: on the host they stay in cache, and below the size that the C library
+# returns to the system after every call.
 _CHUNK_BYTES = {"cpu": 3 << 23, "cuda": 1 << 29}
 _MOST_SAMPLES = {"cpu": 512, "cuda": 4096}
 
 
 class Module(GrowingRisk):
-    r"""Mean loss of a module of PyTorch, plus a public penalty.
+    r"""Mean loss of a PyTorch module, plus a public penalty.
 
-    Any :class:`torch.nn.Module` whose samples do not mix: the loss of a sample is a function of
-    that sample and the parameters. The parameters that have ``requires_grad`` are one vector of d
-    entries, in the order of ``named_parameters()``; the others, which ``requires_grad_(False)``
-    has frozen, and the buffers stay as they are and must be public. The module is copied, and runs
-    in ``eval()`` mode.
+    Any :class:`torch.nn.Module` that does not mix samples: the loss of a sample is a function of
+    that sample and the parameters. The parameters with ``requires_grad`` form one vector of d
+    entries, in the order of ``named_parameters()``; the others, frozen by
+    ``requires_grad_(False)``, and the buffers stay unchanged and must be public. The module is
+    copied and runs in ``eval()`` mode.
 
     To train the head of a pretrained network, freeze the rest and put it in ``eval()`` mode: batch
-    normalization then uses its running statistics, and dropout does nothing. In ``train()`` mode
+    normalization then uses its running statistics, and dropout is inactive. In ``train()`` mode
     both are refused, also with frozen parameters. Layers before the first trained parameter
-    take part in the pass forth alone.
+    take part only in the forward pass.
 
-    Gradients of single samples come layer by layer, from one pass forth and back over a chunk of
-    samples: of Linear, Conv1d to Conv3d, Embedding, GroupNorm and LayerNorm the norms cost little
-    beside that pass, of LSTM, GRU and RNN about as much as it. A layer of any other kind
-    (MultiheadAttention, one of your own) runs once more, by ``torch.func.vmap``, and the gradients
-    in its own parameters are materialized; so a parameter that the module holds itself takes a
-    second pass through the whole module. Where that fails, ``vmap`` writes out everything, or
-    samples go one by one. Which way gives the right gradients is found out on a few random
-    samples. Memory is that of a chunk, whatever the batch.
+    Per-sample gradients are computed layer by layer, from one forward and backward pass over a
+    chunk of samples. For Linear, Conv1d to Conv3d, Embedding, GroupNorm and LayerNorm the norms
+    cost little beside that pass, for LSTM, GRU and RNN about as much as the pass. A layer of any
+    other kind (MultiheadAttention, a user-defined one) runs once more, by ``torch.func.vmap``, and
+    the gradients in its own parameters are materialized; so a parameter held by the module itself
+    takes a second pass through the whole module. Where that fails, ``vmap`` materializes
+    everything, or samples are processed one by one. A few random samples determine which way gives
+    the right gradients. Memory is that of a chunk, whatever the batch.
 
-    A :class:`torch.nn.Sequential` of PyTorch's own layers, with a loss that has a name, takes a
-    chunk at once. A module with a ``forward`` of its own, and any other loss, gets each sample as
-    a batch of one, by ``vmap``; that costs some milliseconds a chunk. Where ``vmap`` fails
-    (``forward`` branches on numbers, or fills an array row by row), samples go one after the other,
-    which is slow.
+    A :class:`torch.nn.Sequential` of PyTorch's own layers, with a loss given by name, processes a
+    chunk at once. A module with its own ``forward``, or any other loss, gets each sample as a batch
+    of one, by ``vmap``; that costs some milliseconds per chunk. Where ``vmap`` fails (``forward``
+    branches on values, or fills an array row by row), samples are processed one by one, which is
+    slow.
 
     Nothing public bounds a gradient, so ``gradient_bound`` and ``L`` are inf, and a private run
-    needs a clipping rule. Every rule, every sampling and every method that asks for gradients
-    or for losses along a line is taken; replicates run one after the other.
+    needs a clipping rule. Every rule, every sampling scheme and every method that uses gradients
+    or losses along a line is supported; replicates run one after the other.
 
     Parameters
     ----------
     module : torch.nn.Module
-        Takes (B, ...), or several of them, and gives (B, K), or what ``loss`` takes.
+        Maps (B, ...), or several of them, to (B, K) or to the input of ``loss``.
     X : array of shape (n, ...), tuple of such arrays, or torch.utils.data.Dataset
         Tensor or array; a tuple of them for a module whose ``forward`` takes several inputs, in
-        that order, (n,) where one is a number for each sample; or a map-style Dataset of pairs (x,
+        that order, of shape (n,) for one number per sample; or a map-style Dataset of pairs (x,
         y), or of (x1, x2, ..., y), see ``in_memory``. Real numbers are converted to the dtype of
-        the parameters; integers stay, as tokens do. An array is not copied where that can be
-        helped.
+        the parameters; integers, such as tokens, stay integers. Arrays are not copied if possible.
     y : array of shape (n, ...), optional
-        Labels 0..K-1, or targets. Copied. Left out for a Dataset.
+        Labels 0..K-1, or targets. Copied. Omitted for a Dataset.
     loss : {"cross_entropy", "mse"} or callable
-        Mean over the outputs of a sample for ``"mse"``. A callable gets ``(outputs, y)`` of B
+        ``"mse"`` is the mean over the outputs of a sample. A callable gets ``(outputs, y)`` of B
         samples and returns their B losses, so losses of PyTorch need ``reduction="none"``;
         constants in it must be public.
     regularizer : Regularizer, optional
-        From :mod:`dpanalysis.regularizers`; of all parameters.
+        From :mod:`dpanalysis.regularizers`; applies to all parameters.
     augment : callable, optional
         Public function ``(sample, generator)`` that returns a view of one sample, of the same
         shape and dtype, drawn from the :class:`torch.Generator` on the host. With several inputs,
         sample and view are tuples. Losses and gradients are then those of the views;
         :meth:`accuracy` is that of the samples. Not with ``row_bound``.
     in_memory : bool, default=True
-        Whether a Dataset is read once, into memory: a transform that draws random numbers draws
-        them once for all iterations, see ``augment``. Where it is False, for data that do not fit,
-        all records are read once to be checked, and then again whenever a batch has them; one must
-        be the same each time.
+        Whether a Dataset is read once, into memory: a transform that draws random numbers then
+        draws them once for all iterations, see ``augment``. If False, for data that do not fit, all
+        records are read once to be checked, and again whenever a batch contains them; a record
+        must be the same each time.
     row_bound : RowBound or sequence of RowBound, optional
-        Public bounds on the norm of all entries of a sample; larger ones are scaled down. They
-        bound no gradient by themselves, but :meth:`weak_growth` needs one.
+        Public bounds on the norm of all entries of a sample; larger samples are scaled down. By
+        themselves they do not bound gradients, but :meth:`weak_growth` needs one.
     chunk : int, optional
-        Samples computed with at a time; by default as many as stay small in memory.
+        Number of samples to process at a time; chosen by default to keep memory small.
     device : optional
-        As PyTorch names it; by default that of the parameters. The data go there.
+        PyTorch device, to which the data are moved; by default that of the parameters.
     size : int, optional
         As for :class:`~dpanalysis.ERM`.
 
@@ -115,70 +114,69 @@ class Module(GrowingRisk):
     n, d, size : int
         As of :class:`~dpanalysis.ERM`.
     frozen : int
-        Number of entries in the parameters that are frozen; ``d`` counts the others.
+        Number of entries in the frozen parameters; ``d`` counts the others.
     chunk, device
         As given or chosen.
 
     Raises
     ------
     ValueError
-        If a layer, in the mode that it is in, mixes samples or draws random numbers (batch
+        If a layer, in its current mode, mixes samples or draws random numbers (batch
         normalization, dropout: it is named), every parameter is frozen, the parameters are
-        float16, the loss of a random sample changes with the samples beside it or from one call
-        to the next, the data are not finite, a label has no output, or ``augment`` changes the
-        shape of a sample, gives numbers that are not finite, or draws from something else than
-        its generator.
+        float16, the loss of a random sample depends on the other samples of its batch or changes
+        from call to call, the data are not finite, a label has no output, or ``augment`` changes
+        the shape of a sample, returns numbers that are not finite, or draws from anything but its
+        generator.
     TypeError
-        If the module returns no tensor for a loss that is named.
+        If the module returns no tensor for a loss given by name.
 
     Notes
     -----
-    *What is proved.* Let :math:`g_i` be the gradient that was computed for record i, in the dtype
-    of the module, and :math:`c_i` its weight. In whatever precision the module computes, TF32
-    or less too, :math:`g_i` is some vector of numbers. From there on everything is in double: the
-    norm of :math:`g_i`, the weight, the product and the sum. So the term's norm is at most
-    :math:`(1 + \gamma)C`, and the sum is off by at most ``rounding`` times C, in whatever order
-    a device adds (:func:`~dpanalysis.problems.modules.layers.module_rounding`). A record whose
-    loss, norm or weight is not finite has weight 0, and zeros take the place of its numbers. So
-    the sensitivity that is charged holds, **if** the other records' :math:`g_i` stay what they
-    are when one record is replaced, added or removed.
+    *What is proved.* Let :math:`g_i` be the gradient computed for record i, in the dtype of the
+    module, and :math:`c_i` its weight. Whatever the precision of the module, even TF32 or less,
+    :math:`g_i` is some vector of numbers. From there on all arithmetic is in double: the norm of
+    :math:`g_i`, the weight, the product and the sum. So the term's norm is at most
+    :math:`(1 + \gamma)C`, and the sum errs by at most ``rounding`` times C, in whatever order a
+    device adds (:func:`~dpanalysis.problems.modules.layers.module_rounding`). A record whose loss,
+    norm or weight is not finite has weight 0, and its numbers are replaced by zeros. So the charged
+    sensitivity holds **if** the other records' :math:`g_i` do not change when one record is
+    replaced, added or removed.
 
-    *When they stay.* First, no sample may reach another. Layers of PyTorch that are known by
-    their exact class to look at one sample at a time, without hooks, take a chunk at once. Any
-    other module computes a sample as a batch of one: under ``vmap``, which has no operation that
-    mixes samples and raises on branches and on writing, or in a call of its own; an LSTM, GRU or
-    RNN in it is known, too, and takes the sequences of a chunk at once. So a layer with places for
-    a few samples of a batch, a loss with the others' outputs, or whatever depends on the length of
-    the batch, sees no other record, also where it would only at values that no check tries. And
-    before each call everything reachable from the module and the loss is what it was when the
-    problem was made: attributes, buffers, frozen parameters, enclosed variables. A module that
-    counts its calls counts from there each time.
+    *When they do not change.* First, no sample may affect another. PyTorch layers whose exact class
+    is known to process each sample independently, without hooks, process a chunk at once. Any other
+    module computes a sample as a batch of one: under ``vmap``, which has no operation that mixes
+    samples and raises on branches and on writing, or in a separate call; an LSTM, GRU or RNN in it
+    is also known, and processes the sequences of a chunk at once. So a layer with room for only a
+    few samples of a batch, a loss that uses other samples' outputs, or anything that depends on the
+    length of the batch, sees no other record, not even at values that no check tries. And before
+    each call everything reachable from the module and the loss is restored to its state when the
+    problem was built: attributes, buffers, frozen parameters, enclosed variables. A module that
+    counts its calls starts from the same count each time.
 
-    Second, the kernels must give the same bits. All chunks have one length, filled up with zeros,
-    whatever the batch; the last one has a half, a quarter or an eighth of it where random samples
-    have the same bits in all of these. No algorithm is searched for by timing, and cuDNN's
+    Second, the kernels must give the same bits. All chunks have one length, padded with zeros,
+    whatever the batch; the last one may be shorter, down to an eighth, where random samples have
+    the same bits at all of these lengths. Algorithms are not selected by timing, and cuDNN's
     deterministic ones are used. So the same kernels run, and where a record is **replaced** every
-    other one keeps its place in its chunk. That a kernel does not look at another sample is tested
-    in :meth:`check_private`, at every place and to the last bit, before every private run spends
-    anything. Where a record is **added or removed**, those behind it move by one place, and the
-    last chunk may get another length. With ``chunk=1`` there is only one place, and the proof is
-    whole. With larger chunks it rests on the kernels giving a sample the same bits at every place
-    and in every length, which no library promises: see :meth:`keeps_bits`, which tries. If they do
-    not, the terms of the others move by the rounding of their gradients, some 1e-7 of C each in
-    single precision; where a unit of relu is 0 but for a rounding, by more.
+    other one keeps its position in its chunk. :meth:`check_private` tests that a kernel does not
+    look at another sample, at every position and to the last bit, before every private run spends
+    anything. Where a record is **added or removed**, those behind it move by one position, and the
+    length of the last chunk may change. With ``chunk=1`` there is only one position, and the proof
+    is complete. With larger chunks it relies on the kernels giving a sample the same bits at every
+    position and in every length, which no library guarantees: :meth:`keeps_bits` tests it. If they
+    do not, the terms of the others change by the rounding of their gradients, some 1e-7 of C each
+    in single precision; where a relu unit is 0 up to rounding, by more.
 
-    *Augmentation.* A view is a function of its record and of the parameters w alone, for its
-    generator is seeded by the bits of both, so that a sum of views' clipped gradients has the
-    sensitivity of a sum of samples'. Each w, which a private run has released, draws new views; at
+    *Augmentation.* A view is a function of its record and of the parameters w alone, since its
+    generator is seeded by the bits of both, so a sum of clipped gradients of views has the
+    sensitivity of a sum over samples. Each w, which a private run has released, draws new views; at
     one w a sample has one view, in its gradient and in all losses along a line from there. So a run
-    is repeated by its ``rng``; where another machine rounds otherwise, other views are drawn.
+    is reproducible from its ``rng``; on a machine that rounds differently, other views are drawn.
 
-    *Not covered.* The time that a run takes; an error that a record brings about (a token without
-    a row in the table; random samples are tried, yours are not); records of a Dataset that depend
-    on other ones, or with ``in_memory=False`` on when they are read; state that is neither in the
-    module nor in the loss or augmentation, or cannot be copied: globals, attributes of classes,
-    files, a counter in compiled code. Operations with a ``vmap`` rule of your own are taken at
-    their word.
+    *Not covered.* The running time; an error that a record causes (a token without a row in the
+    table; random samples are tried, yours are not); records of a Dataset that depend on other
+    records, or with ``in_memory=False`` on when they are read; state that is neither in the module
+    nor in the loss or augmentation, or cannot be copied: globals, class attributes, files, a
+    counter in compiled code. User-defined ``vmap`` rules of operations are trusted.
 
     References
     ----------
@@ -272,7 +270,7 @@ class Module(GrowingRisk):
         self._is_samplewise: bool | None = None
 
     def _check_classes(self) -> None:
-        """Raise where a label has no output: failing mid-run would leak that record."""
+        """Raise if a label has no output: failing mid-run would leak that record."""
         if self.loss != "cross_entropy":
             return
         outputs = self._network.outputs(
@@ -286,10 +284,10 @@ class Module(GrowingRisk):
             )
 
     def _chunk(self, entries: int) -> int:
-        """Return how many samples are computed with at a time."""
+        """Return the number of samples to process at a time."""
         kind = "cuda" if self.device.type == "cuda" else "cpu"
         fits = _CHUNK_BYTES[kind] // (8 * max(1, entries))
-        power = 1 << max(0, fits.bit_length() - 1)  # that halves and quarters are round
+        power = 1 << max(0, fits.bit_length() - 1)  # so that it divides evenly
         return min(_MOST_SAMPLES[kind], power)
 
     def __repr__(self) -> str:
@@ -307,22 +305,22 @@ class Module(GrowingRisk):
 
     @property
     def rounding(self) -> float:  # type: ignore[override]
-        """Public bound on the rounding of a sum over samples, in units of the bound on one."""
+        """Public bound on the rounding error of a sum, in units of the bound on one sample."""
         return module_rounding(self.max_records, self.d, self.chunk, self._steps)
 
     @property
     def largest_iterate(self) -> float:  # type: ignore[override]
-        """Size from which on weights count as diverged: the product of two layers may overflow."""
+        """Size above which weights count as diverged: the product of two layers may overflow."""
         return float((1e-20 * torch.finfo(self._network.vector.dtype).max) ** 0.5)
 
     def initial(self, rng: Any = None) -> np.ndarray:
-        """Return the parameters that the module had, shape ``(d,)``; nothing is drawn."""
+        """Return the module's original parameters, shape ``(d,)``; nothing is random."""
         return self._start.copy()
 
     def vector(self, module: nn.Module) -> np.ndarray:
-        """Return the parameters of another module of the same shape as one vector ``(d,)``.
+        """Return the parameters of another module of the same architecture as one vector ``(d,)``.
 
-        To start from other parameters: ``w0=problem.vector(other)``.
+        Use ``w0=problem.vector(other)`` to start from other parameters.
         """
         parts, slices = dict(module.named_parameters()), self._network.slices
         for name, where in slices.items():
@@ -333,7 +331,7 @@ class Module(GrowingRisk):
         )
 
     def module(self, w: Any) -> nn.Module:
-        """Return a copy of the module with the parameters ``w`` (d,), to be used on its own."""
+        """Return an independent copy of the module with the parameters ``w`` (d,)."""
         iterate = self._iterate("w", w)
         if iterate.ndim != 1:
             raise ValueError(f"w must have shape ({self.d},), got {tuple(iterate.shape)}")
@@ -348,10 +346,10 @@ class Module(GrowingRisk):
     # Sums over samples
 
     def check_private(self) -> None:
-        """Raise ValueError unless samples are kept apart, to the last bit, on random samples.
+        """Raise ValueError unless random samples are processed independently, to the last bit.
 
         The gradient of a sample must not change when the other samples of its chunk do, or from one
-        call to the next; nor must its loss where the module gets a whole chunk. And as
+        call to the next; nor must its loss where the module gets a whole chunk. Also checks as
         :meth:`EmpiricalRisk.check_private`.
         """
         super().check_private()
@@ -365,11 +363,11 @@ class Module(GrowingRisk):
             )
 
     def keeps_bits(self) -> bool:
-        """Return whether samples have the same gradients at other places of a chunk.
+        """Return whether samples have the same gradients at other positions of a chunk.
 
-        To the last bit, on random samples at the parameters that the module had. Where it is
-        False a record that is added or removed moves the terms of the others by their rounding;
-        see the notes of the class.
+        Compares random samples to the last bit, at the module's original parameters. If False,
+        adding or removing a record changes the terms of the others by their rounding; see the class
+        notes.
         """
         return self._compare(same_at_other_places)
 
@@ -381,9 +379,9 @@ class Module(GrowingRisk):
             )
 
     def _chunks(self, w: Tensor, rows: Tensor | None) -> Iterator[tuple[Inputs, Tensor, Any, int]]:
-        """Yield ``(X, y, chosen, count)``: chunks of one length, the last filled with zeros."""
-        # It is shorter where the same bits come of that, see :func:`.probe.chunk_lengths`. Of an
-        # augmented problem X are the views at ``w``.
+        """Yield ``(X, y, chosen, count)``: chunks of one length, the last padded with zeros."""
+        # The last is shorter if that gives the same bits, see :func:`.probe.chunk_lengths`. With
+        # augmentation, X are the views at ``w``.
         total = self.n if rows is None else len(rows)
         for lo in range(0, total, self.chunk):
             hi = min(total, lo + self.chunk)
@@ -400,7 +398,7 @@ class Module(GrowingRisk):
         if isinstance(rows, Sequence):
             return each_replicate(self._evaluate, W, rows, clipping, weights, value, gradient)
         found = [self._at(w, rows, clipping, weights, value, gradient) for w in W]
-        if len(found) == 1:  # a view, for every operation costs on a device
+        if len(found) == 1:  # views: every operation on a device costs
             values, gradients, clipped = found[0]
             return values[None], gradients[None], clipped[None]
         values, gradients, clipped = (torch.stack(column) for column in zip(*found))
@@ -421,7 +419,7 @@ class Module(GrowingRisk):
                     losses, placed = network.sample_gradients(X, y)
                     together = ChunkGradients(placed, network.vector)
                     cuts.append(together.write_clipped(out, losses, count, clipping, times))
-                    if out is total:  # the first chunk's; the others are added to it
+                    if out is total:  # the first chunk; the others are added to it
                         out = torch.empty_like(total)
                     else:
                         total += out
@@ -436,9 +434,9 @@ class Module(GrowingRisk):
         return torch.zeros(shape, dtype=torch.float64, device=self.device)
 
     def sample_gradients(self, w: Any, rows: Any) -> np.ndarray:
-        """Return the gradients of single samples at ``w`` of shape (d,), as (len(rows), d).
+        """Return the per-sample gradients at ``w`` of shape (d,), as (len(rows), d).
 
-        Private, and without noise: for a look at data that are public.
+        Private, and without noise: for inspecting public data only.
         """
         iterate = self._iterate("w", w)
         found = []
@@ -455,7 +453,7 @@ class Module(GrowingRisk):
     ) -> Callable[[float], np.ndarray]:
         """Return the function t -> losses (m,) of the samples ``rows`` at ``w - t direction``.
 
-        Of an augmented problem, of their views at ``w``.
+        With augmentation, the losses are those of their views at ``w``.
         """
         start, step = self._iterate("w", w), self._iterate("direction", direction)
         chosen = None if rows is None else self._rows(rows, 1)
@@ -471,7 +469,7 @@ class Module(GrowingRisk):
         return losses
 
     def accuracy(self, w: Any, X: Any = None, y: Any = None) -> Any:
-        """Fraction of labels whose output is the largest (of equal ones, the first).
+        """Fraction of labels whose output is the largest (the first if tied).
 
         The arguments are those of :meth:`ERM.accuracy <dpanalysis.ERM.accuracy>`.
         """

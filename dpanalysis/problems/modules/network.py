@@ -1,4 +1,4 @@
-"""A copy of a module whose parameters are one vector, and gradients of its samples."""
+"""A copy of a module whose parameters are one vector, with its per-sample gradients."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from .per_sample import ModuleState, PlacedGradients, UserFunction, is_modified,
 from .recurrent import batched_recurrence, is_recurrent, recurrent_gradients
 
 Loss = Callable[[Any, Tensor], Tensor]
-Inputs = tuple[Tensor, ...]  #: of the module, (B, ...) each
+Inputs = tuple[Tensor, ...]  #: inputs of the module, (B, ...) each
 
 
 def rows_of(x: Inputs, chosen: Any) -> Inputs:
@@ -41,9 +41,9 @@ def rows_of(x: Inputs, chosen: Any) -> Inputs:
 
 @contextmanager
 def same_kernels(network: ModuleNetwork) -> Iterator[None]:
-    """Keep the libraries from choosing how to compute by what is computed."""
-    # No search for the quickest convolution, deterministic ones, and no TF32 in them. cuDNN's
-    # recurrent layers have gradients in training mode alone, and no rule for ``vmap``.
+    """Prevent the libraries from choosing algorithms that depend on the data."""
+    # No benchmarking of convolutions, only deterministic ones, without TF32. cuDNN's recurrent
+    # layers have gradients only in training mode, and no ``vmap`` rule.
     backend = torch.backends.cudnn
     enabled = bool(backend.enabled) and not network.recurrent
     with backend.flags(enabled=enabled, benchmark=False, deterministic=True, allow_tf32=False):
@@ -52,7 +52,7 @@ def same_kernels(network: ModuleNetwork) -> Iterator[None]:
 
 @contextmanager
 def naming_shapes(x: Inputs) -> Iterator[None]:
-    """Let an error of a module's say of what shape the samples are that it fails on."""
+    """Add the shapes of the samples to an error that the module raises."""
     try:
         yield
     except RuntimeError as error:
@@ -63,7 +63,7 @@ def naming_shapes(x: Inputs) -> Iterator[None]:
 
 
 class _Lock:
-    """A lock of its own for each copy, which is free."""
+    """A lock that is replaced by a new, free lock when copied or pickled."""
 
     def __init__(self) -> None:
         self.held = threading.RLock()
@@ -73,24 +73,24 @@ class _Lock:
 
 
 class ModuleNetwork:
-    """A private copy of a module: changes of the user's own module change nothing here.
+    """A private copy of a module, independent of later changes to the user's module.
 
-    Samples are kept apart by how they are computed. A module that is known to do so (``forward``
-    is ``"direct"``) takes a chunk at once. Any other takes each sample as a batch of one, under
-    ``vmap`` or one after the other, and is put back first to what it was, so that nothing that a
-    call leaves behind reaches the next one.
+    Samples are isolated by the way they are computed. A module that is known to process each sample
+    independently (``forward`` is ``"direct"``) processes a chunk at once. Any other gets each
+    sample as a batch of one, under ``vmap`` or one after the other, and its state is restored
+    first, so that no side effect of a call reaches the next one.
 
-    ``slices`` says where each of the ``size`` trained parameters lies in the vector. ``forward``
-    (``"direct"``, ``"vmap"`` or ``"loop"``) is how outputs and losses of samples are computed, and
-    ``gradient_mode`` (``"layers"``, ``"vmap"`` or ``"loop"``) how gradients are, see
-    :meth:`sample_gradients`. ``gradient_layers`` has, for each place of a trained parameter, the
+    ``slices`` maps each trained parameter to its slice of the vector, which has ``size`` entries.
+    ``forward`` (``"direct"``, ``"vmap"`` or ``"loop"``) is how outputs and losses of samples are
+    computed, and ``gradient_mode`` (``"layers"``, ``"vmap"`` or ``"loop"``) how gradients are, see
+    :meth:`sample_gradients`. ``gradient_layers`` maps each occurrence of a trained parameter to the
     path of the layer whose calls give its gradients: at first the layer that holds it, see
     :meth:`use_parents`.
     """
 
     def __init__(self, module: nn.Module, loss: Loss, dtype: Any, device: Any) -> None:
         self.module = copy.deepcopy(module).to(dtype=dtype, device=device).eval()
-        # What a layer gave must still be there when its gradient is asked for.
+        # A layer's output must not be overwritten before its gradient is computed.
         each: Any
         for each in self.module.modules():
             if getattr(each, "inplace", False) is True:
@@ -131,7 +131,7 @@ class ModuleNetwork:
         }
 
     def _find_layers(self) -> None:
-        """Note which layers are listened to, and for which parameters: place there, name."""
+        """Set the hooked layers and their parameters, each by name in the layer and global name."""
         self._parameters_of: dict[str, list[tuple[str, str]]] = {}
         for slot, home in self.gradient_layers.items():
             place = slot[len(home) + 1 :] if home else slot
@@ -155,9 +155,9 @@ class ModuleNetwork:
             "_state",
             "_names",
             "_slots",
-            "_watched",
+            "_parameters_of",
             "_layers",
-            "_ruled",
+            "_with_rule",
             "_quick",
         )
         return {key: value for key, value in vars(self).items() if key not in own}
@@ -168,7 +168,7 @@ class ModuleNetwork:
         self._find_layers()
 
     def use_parents(self, names: Sequence[str]) -> bool:
-        """Let the next larger layers give the gradients of these parameters."""
+        """Take the gradients of these parameters from the enclosing layers; False if impossible."""
         before = dict(self.gradient_layers)
         for slot, home in before.items():
             if self._slots[slot] in names:
@@ -177,11 +177,11 @@ class ModuleNetwork:
         return self.gradient_layers != before and any(self.gradient_layers.values())
 
     def parameters_at(self, path: str) -> list[str]:
-        """Return the parameters whose gradients come from the calls of a layer."""
+        """Return the parameters whose gradients come from the calls of one layer."""
         return [name for _, name in self._parameters_of.get(path, [])]
 
     def learn_calls(self, x: Inputs, y: Tensor) -> None:
-        """Learn from a few samples which layers are called, and what of it depends on a sample."""
+        """Record from a few samples which layers are called, and which inputs depend on samples."""
         if not self._is_batched:
             self.restore()
             with batched_recurrence(self._quick):
@@ -189,24 +189,24 @@ class ModuleNetwork:
 
     @property
     def _is_batched(self) -> bool:
-        """Whether layers take a chunk at once, and every gradient has a rule."""
+        """Whether layers process a chunk at once and every gradient has a rule."""
         return self.forward == "direct" and self._with_rule == set(self._parameters_of)
 
     def weights_unchanged(self) -> bool:
-        """Return whether calls have left the trained parameters what they were."""
+        """Return whether calls have left the trained parameters unchanged."""
         first, ends = self._vector.data_ptr(), self._vector.element_size()
         places = (first + ends * self.slices[name].start for name in self._trained)
         kept = all(p.data_ptr() == at for p, at in zip(self._trained.values(), places))
         return kept and torch.equal(self._vector, self._loaded)
 
     def choose_forward(self, x: Inputs) -> None:
-        """Compute directly if module and loss are known to keep samples such as ``x`` apart."""
+        """Compute directly if module and loss are known to treat samples like ``x`` separately."""
         named = any(self.loss.function is each for each in LOSSES.values())
         known = named and len(x) == 1 and is_samplewise(self.module, x[0])
         self.forward = "direct" if known else "loop"
 
     def restore(self) -> None:
-        """Put back everything that calls may have changed, but where none of them can."""
+        """Restore everything that calls may have changed, unless they cannot change anything."""
         if self.forward == "direct":
             return
         self._state.restore()
@@ -214,7 +214,7 @@ class ModuleNetwork:
 
     @property
     def vector(self) -> Tensor:
-        """The parameters, in the dtype that is computed in."""
+        """The parameters, in the dtype of the computation."""
         return self._vector
 
     def trains(self, parameter: Tensor) -> bool:
@@ -223,19 +223,19 @@ class ModuleNetwork:
 
     @contextmanager
     def at(self, w: Tensor) -> Iterator[None]:
-        """Have the parameters ``w`` (d,), which no other thread changes inside."""
+        """Set the parameters to ``w`` (d,) and keep other threads from changing them."""
         with self._lock.held:
             self.load(w)
             yield
 
     def load(self, w: Tensor) -> None:
-        """Take the parameters ``w`` (d,)."""
+        """Set the parameters to ``w`` (d,)."""
         self._vector.copy_(w)
         if self.forward != "direct":
             self._loaded.copy_(self._vector)
 
     def outputs(self, x: Inputs) -> Tensor:
-        """Return the outputs of the samples, without a graph."""
+        """Return the outputs of the samples, without an autograd graph."""
         with same_kernels(self), naming_shapes(x):
             if self.forward == "direct":
                 return self.outputs_together(x)
@@ -248,19 +248,19 @@ class ModuleNetwork:
         return self._for_each(self._loss, *x, y).to(torch.float64)
 
     def outputs_together(self, x: Inputs) -> Any:
-        """Return the outputs of one call, which mixes the samples if the module does."""
+        """Return the outputs of one call on the batch, which may mix samples if the module does."""
         with torch.no_grad():
             return self.module(*map(self._channels_last, x))
 
     def losses_together(self, x: Inputs, y: Tensor) -> Tensor:
-        """Return the losses (B,), float64, of one call."""
+        """Return the losses (B,), float64, of one call on the batch."""
         with torch.no_grad():
             return self.loss(self.module(*map(self._channels_last, x)), y).to(torch.float64)
 
     def _channels_last(self, x: Tensor) -> Tensor:
-        """Return images (B, C, H, W) pixel by pixel, with the channels of each side by side."""
-        # So layers over images are quicker on the host. Of one channel PyTorch's own conversion
-        # leaves the strides as they are, by which layers do not know the order.
+        """Return images (B, C, H, W) in the channels-last memory format."""
+        # Convolutions are faster so on the host. For one channel PyTorch's own conversion leaves
+        # the strides unchanged, from which layers cannot recognize the format.
         if not self._images or x.ndim != 4:
             return x
         channels, rows, columns = x.shape[1:]
@@ -272,7 +272,7 @@ class ModuleNetwork:
         return self.module(*rows_of(sample, None))
 
     def _loss(self, *sample: Tensor) -> Tensor:
-        """Return the loss of one sample, whose label stands last."""
+        """Return the loss of one sample, whose label comes last."""
         return self.loss(self._single_output(sample[:-1]), sample[-1][None])[0]
 
     def _for_each(self, function: Callable[..., Tensor], *samples: Tensor) -> Tensor:
@@ -288,11 +288,11 @@ class ModuleNetwork:
             return torch.stack(found)
 
     def sample_gradients(self, x: Inputs, y: Tensor) -> tuple[Tensor, list[PlacedGradients]]:
-        """Return the losses (B,), float64, and the gradients of the single samples.
+        """Return the losses (B,), float64, and the per-sample gradients.
 
         By ``gradient_mode``: ``"layers"`` takes one forward and backward pass for all samples,
-        directly or by ``vmap``, and puts the gradients together layer by layer, where a layer
-        without a rule runs once more; ``"vmap"`` has PyTorch materialize them all; ``"loop"`` takes
+        directly or by ``vmap``, and assembles the gradients layer by layer, where a layer without
+        a rule runs once more; ``"vmap"`` materializes them all by ``torch.func``; ``"loop"`` takes
         a forward and backward pass for each sample.
         """
         if self.gradient_mode == "layers":
@@ -321,8 +321,8 @@ class ModuleNetwork:
 
     def _called(self, parameters: dict[str, Tensor], x: Inputs) -> Tensor:
         """Return the outputs for other parameters."""
-        # Each layer is told by one of its names. Told by two, as PyTorch ties weights by itself, a
-        # layer that stands twice would keep these parameters for good.
+        # Each layer is addressed by one of its names. Addressed by two, as PyTorch's own weight
+        # tying does, a layer that occurs twice would keep these parameters permanently.
         placed = {slot: parameters[name] for slot, name in self._slots.items()}
         return torch.func.functional_call(self.module, placed, x, tie_weights=False)
 
@@ -355,8 +355,8 @@ class ModuleNetwork:
         return losses.detach().to(torch.float64), placed
 
     def _directly(self, x: Inputs, y: Tensor) -> tuple[Tensor, list[tuple[str, Any]]]:
-        """Return the losses, and of each layer its path and the gradients in its parameters."""
-        # Where nothing before a layer is trained, the graph begins behind it.
+        """Return the losses, and each layer's path with the gradients in its parameters."""
+        # If nothing before a layer is trained, the graph starts at its output.
         calls: list[tuple[str, nn.Module, Tensor]] = []
         outputs: list[Tensor] = []
 
@@ -379,11 +379,11 @@ class ModuleNetwork:
     def _parts(
         self, call: LayerCall, signature: CallSignature, deltas: Sequence[Tensor]
     ) -> tuple[str, Mapping[str, ParameterGradients]]:
-        """Return a layer's path, and the gradients of the samples in its parameters."""
+        """Return a layer's path and the per-sample gradients in its parameters."""
         if call.path in self._with_rule and is_recurrent(call.layer):
             return call.path, recurrent_gradients(call.layer, call.path, call.tensors, deltas)
         if call.path in self._with_rule:
-            # Of one sample each: (B, 1, ...).
+            # One sample each: (B, 1, ...).
             inputs, delta = call.tensors[0], deltas[0]
             if inputs.ndim < 2 or delta.ndim < 2 or inputs.shape[1] != 1 or delta.shape[1] != 1:
                 raise LayerError(call.path, "does not keep the samples on its first axis")
@@ -391,13 +391,13 @@ class ModuleNetwork:
         own = {place: self._trained[name] for place, name in self._parameters_of[call.path]}
         try:
             found = materialized_gradients(call, signature.batched, own, deltas)
-        except Exception as error:  # whatever a layer or PyTorch says, another way may do
+        except Exception as error:  # whatever a layer or PyTorch raises, another way may work
             raise LayerError(call.path, f"fails on one sample at a time: {error}") from error
         return call.path, {place: Materialized(each) for place, each in found.items()}
 
 
 def _joined(parts: Sequence[ParameterGradients]) -> ParameterGradients:
-    """Return one part for a parameter that several calls use: only their sum has a norm."""
+    """Return one part for a parameter used in several calls: the norm is that of their sum."""
     if len(parts) == 1:
         return parts[0]
     return Materialized(torch.stack([part.materialize() for part in parts]).sum(dim=0))
@@ -422,5 +422,5 @@ def _squared_error(outputs: Tensor, y: Tensor) -> Tensor:
     return errors.square().flatten(1).mean(dim=1)
 
 
-#: Losses by name: of one sample each, in double precision.
+#: Losses by name: one value per sample, in double precision.
 LOSSES: dict[str, Loss] = {"cross_entropy": _cross_entropy, "mse": _squared_error}

@@ -1,4 +1,4 @@
-"""Modules that compute every sample by itself, and the state that is restored before each call."""
+"""Modules that process samples independently, and the state restored before each call."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from .layers import Materialized, ParameterGradients
 
 
 def is_modified(layer: nn.Module) -> bool:
-    """Return whether an object computes something else than its class says."""
-    # By hooks (those of the backward pass change gradients), by methods that were set on the
-    # object, or by parameters that are not plain ones.
+    """Return whether an instance may compute something else than its class defines."""
+    # By hooks (those of the backward pass change gradients), by methods set on the instance, or by
+    # parameters of another class.
     own: Any = layer
     hooks = own._forward_hooks, own._forward_pre_hooks, own._backward_hooks, own._backward_pre_hooks
     methods = (callable(getattr(type(layer), name, None)) for name in vars(layer))
@@ -34,7 +34,7 @@ def is_modified(layer: nn.Module) -> bool:
 
 
 def flattened_layers(module: nn.Module, path: str = "") -> Iterator[tuple[str, nn.Module]]:
-    """Yield the layers of nested Sequentials in the order in which a sample meets them."""
+    """Yield the layers of nested Sequentials in the order in which they are applied."""
     if type(module) is not nn.Sequential or is_modified(module):
         yield path, module
         return
@@ -44,11 +44,11 @@ def flattened_layers(module: nn.Module, path: str = "") -> Iterator[tuple[str, n
 
 
 def is_samplewise(module: nn.Module, x: Tensor) -> bool:
-    """Return whether the module is a Sequential of layers that look at one sample at a time.
+    """Return whether the module is a Sequential of layers known to process samples independently.
 
-    The layers are those of PyTorch, by exact class and without hooks, in ``eval()`` mode, where
-    the axis of the samples is not among those that they work on. Other modules may well keep
-    samples apart; this is not known of them.
+    The layers are those of PyTorch, by exact class and without hooks, in ``eval()`` mode, which do
+    not operate along the sample axis. Other modules may also process samples independently, but
+    that is not known.
     """
     for _, layer in flattened_layers(module):
         axes = _AXES.get(type(layer))
@@ -70,17 +70,17 @@ def _behind(layer: Any, ndim: int) -> bool:
 
 
 def _spatial(axes: int) -> Callable[[Any, int], bool]:
-    """Layers over 1 to 3 axes take an array without samples, too, which has an axis less."""
+    """Layers over 1 to 3 axes also accept an array without sample axis, which has one axis less."""
     return lambda layer, ndim: ndim == axes + 2
 
 
 def _one_axis(layer: Any, ndim: int) -> bool:
-    """Without ``dim`` a softmax takes the axis of the samples for arrays of 1 or 3 axes."""
+    """Without ``dim`` a softmax normalizes along the sample axis for arrays of 1 or 3 axes."""
     return layer.dim is not None and -ndim < layer.dim < ndim and layer.dim != 0
 
 
 def has_statistics(layer: Any) -> bool:
-    """Return whether a batch normalization has running statistics to use in ``eval()`` mode.
+    """Return whether a batch normalization has running statistics for ``eval()`` mode.
 
     Without them it normalizes over the batch in either mode.
     """
@@ -100,7 +100,7 @@ def _flatten(layer: Any, ndim: int) -> bool:
     return layer.start_dim >= 1 and (layer.end_dim >= 1 or layer.end_dim == -1) and ndim >= 2
 
 
-#: For each class: whether a layer leaves the first of so many axes alone.
+#: For each class, a function of layer and ndim: whether the layer acts separately along axis 0.
 _AXES: dict[type, Callable[[Any, int], bool]] = {
     nn.Linear: _behind,
     nn.Embedding: _any,
@@ -150,10 +150,10 @@ _CONSTANT = (
 
 
 def signature_error(function: Any, count: int) -> TypeError | None:
-    """Return what is wrong with calling a function with so many arguments, None if nothing is."""
+    """Return the error of calling a function with ``count`` arguments, or None."""
     try:
         inspect.signature(function).bind(*range(count))
-    except ValueError:  # a function in compiled code tells nothing
+    except ValueError:  # a compiled function has no signature
         return None
     except TypeError as error:
         return error
@@ -167,17 +167,17 @@ class UserFunction:
         self.function = function
 
     def __call__(self, *arguments: Any) -> Any:
-        """Return what the function does."""
+        """Call the function."""
         return self.function(*arguments)
 
 
 class ModuleState:
-    """Everything reachable from layers and functions but the numbers that are trained, which stay.
+    """Snapshot of everything reachable from layers and functions except the trained values.
 
-    Attributes of all layers and parameters, buffers, frozen parameters, hooks, the attributes of a
-    loss that is an object, and the variables and defaults of functions, with all that they hold.
-    Not what belongs to the process (globals, attributes of classes, files), nor what cannot be
-    copied.
+    It includes attributes of all layers and parameters, buffers, frozen parameters, hooks,
+    attributes of a loss object, and enclosed variables and defaults of functions, with everything
+    they contain. It excludes process-wide state (globals, class attributes, files) and anything
+    that cannot be copied.
     """
 
     def __init__(self, holders: Iterable[Any], trained: Iterable[Tensor] = ()) -> None:
@@ -186,7 +186,7 @@ class ModuleState:
         self._saved = self._copies([vars(each) for each in self._holders])
 
     def restore(self) -> None:
-        """Put back what was there when this was made."""
+        """Restore the state at construction."""
         for holder, fresh in zip(self._holders, self._copies(self._saved)):
             own = vars(holder)
             own.clear()
@@ -198,7 +198,7 @@ class ModuleState:
 
 
 def _copied(value: Any, memo: dict[int, Any]) -> Any:
-    """Do as ``copy.deepcopy`` does, quicker, and copy what functions enclose."""
+    """Return a deep copy, faster than ``copy.deepcopy``, and copy closures of functions too."""
     kind = type(value)
     if kind in _CONSTANT:
         return value
@@ -225,20 +225,20 @@ def _copied(value: Any, memo: dict[int, Any]) -> Any:
         return partial(_copied(value.func, memo), *_copied(value.args, memo), **named)
     try:
         return _rebuilt(value, memo)
-    except Exception:  # whatever a class says, as a lock does
+    except Exception:  # some objects, such as locks, cannot be copied
         memo[id(value)] = value
         return value
 
 
 def _rebuilt(value: Any, memo: dict[int, Any]) -> Any:
-    """Copy any other object as ``copy.deepcopy`` does, with copies of the functions within it."""
+    """Copy any other object like ``copy.deepcopy``, with copies of the functions it contains."""
     reduce = copyreg.dispatch_table.get(type(value))
     if hasattr(value, "__deepcopy__"):
         return copy.deepcopy(value, memo)
     reduced = value.__reduce_ex__(4) if reduce is None else reduce(value)
     if isinstance(reduced, str):
         return value
-    memo.setdefault(id(memo), []).append(reduced)  # so that no other object gets an id in it
+    memo.setdefault(id(memo), []).append(reduced)  # keeps it alive, so that its ids are not reused
     make, arguments, state, items, pairs, setter = (*reduced, *[None] * 4)[:6]
     if setter is not None:
         return copy.deepcopy(value, memo)
@@ -260,7 +260,7 @@ def _rebuilt(value: Any, memo: dict[int, Any]) -> Any:
 
 
 def _function(function: FunctionType, memo: dict[int, Any]) -> Any:
-    """Return a function with the same code, and variables of its own."""
+    """Return a function with the same code and copies of its closure, defaults and attributes."""
     cells, defaults = function.__closure__, (function.__defaults__, function.__kwdefaults__)
     if not cells and not any(defaults) and not vars(function):
         return function
@@ -268,30 +268,30 @@ def _function(function: FunctionType, memo: dict[int, Any]) -> Any:
     made = FunctionType(function.__code__, function.__globals__, function.__name__, None, own)
     memo[id(function)] = made
     for cell, fresh in zip(cells or (), own or ()):
-        with suppress(ValueError):  # nothing may be in it yet
+        with suppress(ValueError):  # the cell may be empty
             fresh.cell_contents = _copied(cell.cell_contents, memo)
     made.__defaults__, made.__kwdefaults__ = (_copied(each, memo) for each in defaults)
     vars(made).update(_copied(vars(function), memo))
     return made
 
 
-# Gradients of a chunk in all parameters: few operations, since each costs a launch
+# Gradients of a chunk in all parameters, with few operations, since each costs a kernel launch
 
 
 _SHORTEST = 1e-70  # shorter gradients count as zero: their squares may have lost digits
 
 
 class PlacedGradients(NamedTuple):
-    """Gradients in one parameter, and where it lies in the vector."""
+    """Gradients in one parameter, and its slice of the vector."""
 
     where: slice
     part: ParameterGradients
 
 
 class ChunkGradients:
-    """Gradients of B samples in all d parameters; those materialized become one array.
+    """Gradients of B samples in all d parameters; materialized ones are merged into one array.
 
-    What is missing in ``placed`` has gradients of 0; ``like`` (d,) are the parameters.
+    Parameters missing in ``placed`` have gradient 0; ``like`` (d,) are the parameters.
     """
 
     def __init__(self, placed: Sequence[PlacedGradients], like: Tensor) -> None:
@@ -317,7 +317,7 @@ class ChunkGradients:
 
     @property
     def parts(self) -> list[ParameterGradients]:
-        """All parts, those materialized as one."""
+        """All parts, with the materialized ones merged."""
         others = [each.part for each in self._others]
         return others if self._written is None else [self._written, *others]
 
@@ -329,13 +329,13 @@ class ChunkGradients:
         return found[0] if len(found) == 1 else torch.stack(found).sum(dim=0)
 
     def zero_out(self, lost: Tensor) -> None:
-        """Put zeros in the place of the gradients of the samples that are ``lost`` (B,)."""
+        """Replace the gradients of the ``lost`` samples, a mask (B,), by zeros."""
         if self._written is not None:
             self._written = self._written.without(lost)
         self._others = [PlacedGradients(where, part.without(lost)) for where, part in self._others]
 
     def sum(self, weights: Tensor) -> Tensor:
-        """Return the sum of ``weights``, float64, times as many gradients, (d,)."""
+        """Return the sum (d,) of the first gradients times ``weights`` (float64)."""
         out = weights.new_empty(len(self._like))
         self._write_weighted_sum(out, weights)
         return out
@@ -360,11 +360,11 @@ class ChunkGradients:
         clipping: Clipping | None,
         times: Tensor | None,
     ) -> Tensor:
-        """Write the sum of the (clipped) gradients into ``out`` (d,); return how many were cut.
+        """Write the sum of the (clipped) gradients into ``out`` (d,); return how many were clipped.
 
-        Of the first ``count``, each counted so many ``times`` (count,). Norms are those of all: a
-        sample's depends on no count. Not added to sums of other chunks in the products, whose order
-        of additions nobody knows.
+        Sums the first ``count`` samples with multiplicities ``times`` (count,). Norms are computed
+        for all, so that a sample's norm does not depend on ``count``. The products do not add to
+        the sums of other chunks, since their order of additions is unknown.
         """
         norms = self.squared_norms(len(losses)).sqrt()
         factors = torch.ones_like(losses)
@@ -372,16 +372,16 @@ class ChunkGradients:
         if clipping is not None:
             factors = clip_to_bound(clipping, norms, losses)
             looked_at.append(factors)
-        # 0 times what is not finite is no number, and so is the sum.
+        # 0 times a number that is not finite is NaN, and so is the sum.
         lost = (torch.stack(looked_at) * 0.0).sum(dim=0) != 0.0
         factors = torch.where(lost, 0.0, factors)[:count]
         cut = factors < 1.0
-        if clipping is not None:  # a rule may lift what is so short that its square vanishes
+        if clipping is not None:  # a rule may scale up gradients whose squares underflow
             factors = torch.where(norms[:count] < _SHORTEST, 0.0, factors)
         if times is not None:
             cut = cut & (times > 0.0)
             factors = factors * times
-        if losses.device.type != "cpu" or bool(lost.any()):  # no device is asked: that would wait
+        if losses.device.type != "cpu" or bool(lost.any()):  # do not synchronize with a device
             self.zero_out(lost)
         self._write_weighted_sum(out, factors)
         return cut.sum()

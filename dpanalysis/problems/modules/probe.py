@@ -17,17 +17,17 @@ from .layers import LayerError, forward_hooks
 from .network import LOSSES, Inputs, ModuleNetwork, naming_shapes, rows_of, same_kernels
 from .per_sample import ChunkGradients, PlacedGradients, has_statistics, signature_error
 
-_TRIED = 3  # samples; a first axis of another length is not that of the samples
-_SHORTEST = 16  # samples of a chunk that is not whole
+_TRIED = 3  # random samples; a first axis of another length is not the sample axis
+_SHORTEST = 16  # fewest samples of a shortened chunk
 _MIXED = (
     "module must keep its samples apart: the loss of a sample changes with the samples beside it"
 )
 
 
 def refuse_by_name(module: nn.Module) -> None:
-    """Raise ValueError where a layer is known to mix samples, or to draw random numbers."""
-    # In the mode that the user has put it in. The problem computes in ``eval()`` mode, and must not
-    # turn one layer into another behind the user's back.
+    """Raise ValueError if a layer is known to mix samples or to draw random numbers."""
+    # In the mode set by the user. The problem computes in ``eval()`` mode, and must not silently
+    # turn one layer into another.
     for path, layer in module.named_modules():
         why = _why_not(layer)
         if why:
@@ -36,7 +36,7 @@ def refuse_by_name(module: nn.Module) -> None:
 
 
 def check_inputs(module: nn.Module, count: int) -> None:
-    """Raise TypeError where ``forward`` does not take so many inputs."""
+    """Raise TypeError if ``forward`` does not take ``count`` inputs."""
     error = signature_error(module.forward, count)
     if error is not None:
         raise TypeError(
@@ -46,7 +46,7 @@ def check_inputs(module: nn.Module, count: int) -> None:
 
 
 def refuse_inference() -> None:
-    """Raise ValueError where PyTorch was told that nobody asks for gradients."""
+    """Raise ValueError in PyTorch's inference mode, which has no gradients."""
     if torch.is_inference_mode_enabled():
         raise ValueError(
             "a Module needs gradients: make it and train it outside of torch.inference_mode()"
@@ -54,7 +54,7 @@ def refuse_inference() -> None:
 
 
 def check_loss(loss: Any) -> None:
-    """Raise unless a loss is a name or takes (outputs, y), and does not add up its batch."""
+    """Raise unless a loss is a known name or takes (outputs, y) without reducing the batch."""
     if not callable(loss):
         check_choice("loss", loss, tuple(LOSSES))
     elif (wrong := signature_error(loss, 2)) is not None:
@@ -114,10 +114,10 @@ def _though_frozen(layer: nn.Module) -> str:
 
 
 def random_samples(network: ModuleNetwork, X: Inputs, y: Tensor, count: int, seed: int = 0) -> Any:
-    """Return ``count`` samples and labels that could be records, from nothing private.
+    """Return ``count`` random samples and labels of the form of records, from public information.
 
-    Numbers are normal, tokens below the least number of embeddings, labels below the number of
-    outputs; of a mask of two places or more some are true and some are not.
+    Real numbers are normal, tokens below the smallest number of embeddings, labels below the number
+    of outputs; a mask of two or more entries has both values.
     """
     generator = torch.Generator().manual_seed(seed)
 
@@ -141,15 +141,15 @@ def random_samples(network: ModuleNetwork, X: Inputs, y: Tensor, count: int, see
 
 
 def choose_gradient_mode(network: ModuleNetwork, X: Inputs, y: Tensor) -> tuple[int, int]:
-    """Set how the network computes losses and gradients of samples; return what that takes.
+    """Set how the network computes per-sample losses and gradients; return the costs.
 
-    Namely the numbers that are held for a sample, and the most outer products that a gradient
-    is the sum of without being materialized (0 for none).
+    The costs are the entries stored per sample, and the largest number of outer products whose sum
+    is a gradient that is not materialized (0 for none).
 
-    The gradients of a few samples in one go must be those of each sample alone. Layer by layer
-    where that gives them, else by ``vmap``, else one by one. A parameter whose gradients a
-    layer's calls do not give is left to the layer around it, and so on up to the module. No way
-    lets samples mix; the comparisons are for what is computed, not for privacy.
+    The gradients of a few samples computed together must equal those of each sample alone. They are
+    computed layer by layer if that is right, else by ``vmap``, else one by one. If a layer's calls
+    do not give the gradients of a parameter, the enclosing layer is tried, and so on up to the
+    module. No way lets samples mix; the comparisons are for correctness, not for privacy.
     """
     with same_kernels(network):
         x, labels = random_samples(network, X, y, _TRIED)
@@ -159,7 +159,7 @@ def choose_gradient_mode(network: ModuleNetwork, X: Inputs, y: Tensor) -> tuple[
             network.forward = "vmap"
             try:
                 right = _close(network, network.losses(x, labels), alone)
-            except Exception:  # whatever a layer or PyTorch says, another way may do
+            except Exception:  # whatever a layer or PyTorch raises, another way may work
                 right = False
             network.forward = "vmap" if right else "loop"
         network.gradient_mode = "loop"
@@ -168,7 +168,7 @@ def choose_gradient_mode(network: ModuleNetwork, X: Inputs, y: Tensor) -> tuple[
             network.gradient_mode = mode
             try:
                 found, costs = try_it(network, x, labels, expected)
-            except Exception:  # whatever a layer or PyTorch says, another way may do
+            except Exception:  # whatever a layer or PyTorch raises, another way may work
                 continue
             if _close(network, found, expected):
                 break
@@ -180,7 +180,7 @@ def choose_gradient_mode(network: ModuleNetwork, X: Inputs, y: Tensor) -> tuple[
 
 
 def _losses_alone(network: ModuleNetwork, x: Inputs, labels: Tensor) -> Tensor:
-    """Return the losses of samples, each alone."""
+    """Return the losses of samples, each computed alone; raise if the samples mix."""
     network.restore()
     count = len(labels)
     before = [each.clone() for each in network.module.buffers()]
@@ -205,8 +205,8 @@ def _losses_alone(network: ModuleNetwork, x: Inputs, labels: Tensor) -> Tensor:
 
 
 def check_batch(network: ModuleNetwork, X: Inputs, y: Tensor, chunk: int) -> None:
-    """Raise ValueError where a batch of a chunk's size gives a sample another loss."""
-    # That would not be seen in training, where samples are kept apart, but in what is trained.
+    """Raise ValueError if a batch of a chunk's size changes the loss of a sample."""
+    # Training would not notice, since it isolates samples, but the trained module would differ.
     with same_kernels(network):
         x, labels = random_samples(network, X, y, chunk)
         network.restore()
@@ -216,7 +216,7 @@ def check_batch(network: ModuleNetwork, X: Inputs, y: Tensor, chunk: int) -> Non
 
 
 def _by_layers(network: ModuleNetwork, x: Inputs, y: Tensor, expected: Tensor) -> Any:
-    """Return gradients and costs with each parameter left to a layer that has a rule for it."""
+    """Return gradients and costs, with each parameter assigned to a layer that gives them right."""
     while True:
         try:
             network.learn_calls(x, y)
@@ -237,7 +237,7 @@ def _by_layers(network: ModuleNetwork, x: Inputs, y: Tensor, expected: Tensor) -
 
 
 def _mixing_layer(network: ModuleNetwork, x: Inputs) -> str:
-    """Return the layer that changes a sample by the others, for a message."""
+    """Return a description of the layer that mixes samples, for a message."""
     layers = [(path, layer) for path, layer in network.module.named_modules() if path]
     calls: list[tuple[str, nn.Module, Any, Any]] = []
 
@@ -264,7 +264,7 @@ def _mixing_layer(network: ModuleNetwork, x: Inputs) -> str:
 
 
 def _tensors_at(tree: Any, place: int) -> list[Tensor]:
-    """Return what belongs to the sample at a place."""
+    """Return the entries of all tensors that belong to the sample at one position."""
     tensors = (e for e in tree_flatten(tree)[0] if isinstance(e, Tensor) and e.ndim)
     return [e[place] for e in tensors if len(e) > place]
 
@@ -279,7 +279,7 @@ def _nearly_equal(ones: list[Tensor], others: list[Tensor]) -> bool:
 def _gradients_and_costs(
     network: ModuleNetwork, x: Inputs, y: Tensor, *more: Any
 ) -> tuple[Tensor, tuple[int, int]]:
-    """Return the gradients, (B, d), and the costs as of :func:`choose_gradient_mode`."""
+    """Return the gradients, (B, d), and the costs as in :func:`choose_gradient_mode`."""
     _, placed = network.sample_gradients(x, y)
     together = ChunkGradients(placed, network.vector)
     found = torch.stack([together.sum(unit) for unit in _units(y)])
@@ -288,21 +288,21 @@ def _gradients_and_costs(
 
 
 def _units(y: Tensor) -> Tensor:
-    """Return weights that choose one of the samples, (B, B)."""
+    """Return weights that each select one sample, (B, B)."""
     return torch.eye(len(y), dtype=torch.float64, device=y.device)
 
 
 def _close(network: ModuleNetwork, found: Tensor, expected: Tensor, beside: Any = None) -> bool:
-    """Whether two are equal but for rounding, in the size of what is expected, or is ``beside``."""
+    """Whether two are equal up to rounding, relative to the size of ``expected`` or ``beside``."""
     tolerance = 1e-8 if network.vector.dtype == torch.float64 else 1e-3
     scale = (expected if beside is None else beside).abs().amax().clamp(min=1e-30)
     return bool(((found - expected).abs() <= tolerance * scale).all())
 
 
 def same_gradients(network: ModuleNetwork, X: Inputs, y: Tensor, chunk: int) -> bool:
-    """Return whether samples' gradients keep every bit when the others of their chunk change."""
-    # Every place of the chunk is kept and is changed, by numbers of several sizes. The losses from
-    # one call of the module must keep their bits, too, and the same chunk must give the same twice.
+    """Return whether per-sample gradients keep every bit when the rest of the chunk changes."""
+    # Every position of the chunk is both kept and changed, with numbers of several sizes. The
+    # losses of one batched call must keep their bits too, and repeating a chunk must reproduce it.
     x, labels = random_samples(network, X, y, chunk, seed=1)
     generator = torch.Generator().manual_seed(2)
     first = (torch.rand(chunk, generator=generator) < 0.5).to(labels.device)
@@ -327,7 +327,7 @@ def same_gradients(network: ModuleNetwork, X: Inputs, y: Tensor, chunk: int) -> 
 
 
 def same_at_other_places(network: ModuleNetwork, X: Inputs, y: Tensor, chunk: int) -> bool:
-    """Return whether samples' gradients keep every bit in two other orders of their chunk."""
+    """Return whether per-sample gradients keep every bit in two other orders of their chunk."""
     x, labels = random_samples(network, X, y, chunk, seed=1)
     drawn = torch.randperm(chunk, generator=torch.Generator().manual_seed(3))
     places = torch.arange(chunk)
@@ -342,9 +342,9 @@ def same_at_other_places(network: ModuleNetwork, X: Inputs, y: Tensor, chunk: in
 
 
 def chunk_lengths(network: ModuleNetwork, X: Inputs, y: Tensor, chunk: int) -> tuple[int, ...]:
-    """Return how long a chunk may be, at most ``chunk``."""
-    # In a shorter one random samples must have the same losses and gradients to the last bit.
-    # Where one does not (libraries divide small products otherwise), no shorter one is tried.
+    """Return the allowed lengths of a chunk, in ascending order up to ``chunk``."""
+    # In a shorter chunk random samples must have the same losses and gradients to the last bit.
+    # If they do not (libraries divide small products differently), no shorter one is tried.
     found = [chunk]
     parts = (chunk * sixteenths // 16 for sixteenths in (8, 6, 5, 4, 2))
     shorter = [part for part in parts if part >= _SHORTEST]
@@ -364,7 +364,7 @@ def chunk_lengths(network: ModuleNetwork, X: Inputs, y: Tensor, chunk: int) -> t
 
 
 def _scaled(array: Tensor, scale: int) -> Tensor:
-    """Return an input times ``scale``; tokens and masks, which have an end, or zeros."""
+    """Return an input times ``scale``; tokens and masks, which are bounded, unchanged or zeros."""
     if array.dtype.is_floating_point:
         return array * scale
     return array if scale else torch.zeros_like(array)
@@ -378,7 +378,7 @@ def _losses_together(network: ModuleNetwork, x: Inputs, y: Tensor) -> Tensor:
 def _same_bits(
     network: ModuleNetwork, *gradients: tuple[list[PlacedGradients], Tensor, int]
 ) -> bool:
-    """Return whether gradients at some places are the same: all norms, and the entries of four."""
+    """Return whether gradients at some positions agree: all norms, and the entries of some four."""
     found = []
     for placed, places, count in gradients:
         units = _units(places.new_empty(count))
@@ -391,5 +391,5 @@ def _same_bits(
 
 
 def _equal(ones: Tensor, others: Tensor) -> bool:
-    """Whether numbers are the same, where none is one, too."""
+    """Whether numbers are equal, with NaN equal to NaN."""
     return bool(((ones == others) | (ones.isnan() & others.isnan())).all())

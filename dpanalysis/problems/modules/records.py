@@ -1,4 +1,4 @@
-"""Records of a module: read, checked, and moved to its device as one tensor for each input."""
+"""Records of a module: read, checked, and moved to its device as one tensor per input."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from ..rows.checks import has_read_width, is_sparse, row_scale
 from .network import Inputs, rows_of
 
 _BLOCK = 256  # records of a Dataset that are read at a time
-_SHOWN = 8  # records that show what the others are like
+_SHOWN = 8  # records kept as examples of the form of all
 
 
 class Records:
-    """Records held as one tensor for each input, on the device; ``first`` has the form of all."""
+    """Records stored as one tensor per input, on the device; ``first`` has the form of all."""
 
     def __init__(self, samples: Inputs) -> None:
         self.samples = samples
@@ -31,16 +31,16 @@ class Records:
         return len(self.samples[0])
 
     def chunk(self, chosen: slice | Tensor, length: int) -> Inputs:
-        """Return the chosen records, and zeros behind them up to a length."""
+        """Return the chosen records, padded with zeros to a length."""
         return tuple(filled(each, chosen, length) for each in self.samples)
 
 
 class StoredRecords:
-    """Records of a Dataset, which are read whenever a chunk has them.
+    """Records of a Dataset, read whenever a chunk contains them.
 
-    All are read once before, so that one that is none is named before anything is spent; of that
-    the labels are kept. No record reaches what was read for another one: each goes into a tensor of
-    its own.
+    All are read once at construction, so that an invalid record is named before anything is spent;
+    the labels are kept. No record can affect what was read for another: each is copied to its own
+    tensor.
     """
 
     def __init__(
@@ -70,13 +70,13 @@ class StoredRecords:
         return len(self.labels)
 
     def chunk(self, chosen: slice | Tensor, length: int) -> Inputs:
-        """Return the chosen records, read now, and zeros behind them up to a length."""
+        """Return the chosen records, read now, padded with zeros to a length."""
         numbers = range(chosen.start, chosen.stop) if isinstance(chosen, slice) else chosen.tolist()
         inputs, _ = self._read(numbers)
         return tuple(filled(each, slice(0, len(numbers)), length) for each in inputs)
 
     def _read(self, numbers: Sequence[int]) -> tuple[Inputs, Tensor]:
-        """Return some records as they are computed with, and their labels."""
+        """Return some records, in the form for the module, and their labels."""
         arrays, labels = _read(self._dataset, numbers, self._form)
         samples = as_samples(arrays, self._dtype, self._device, numbers)
         return inside(samples, self._bounds), labels
@@ -90,7 +90,7 @@ def as_records(
     device: torch.device,
     bounds: Sequence[RowBound],
 ) -> tuple[Records | StoredRecords, Any, bool]:
-    """Return the records, the labels, and whether the number of columns was read off a file."""
+    """Return records and labels, and whether the number of columns was inferred from a file."""
     if not in_memory:
         if not isinstance(X, Dataset):
             raise TypeError(
@@ -106,7 +106,7 @@ def as_records(
 
 
 def as_arrays(X: Any, y: Any) -> tuple[tuple[Any, ...], Any]:
-    """Return the inputs, an array each, and the labels; a map-style Dataset is read, in order."""
+    """Return one array per input, and the labels; a map-style Dataset is read in order."""
     _refuse_undrawable(X, y)
     if isinstance(X, Dataset):
         if not len(X):
@@ -137,8 +137,8 @@ def as_arrays(X: Any, y: Any) -> tuple[tuple[Any, ...], Any]:
 
 
 def _refuse_undrawable(X: Any, y: Any) -> None:
-    """Raise TypeError for what holds no records, or labels of its own."""
-    # A DataLoader draws batches, and how they are drawn is part of the guarantee.
+    """Raise TypeError for objects without indexed records, or a Dataset together with labels."""
+    # A DataLoader draws batches itself, but the sampling is part of the guarantee.
     if isinstance(X, DataLoader):
         raise TypeError(
             "X must hold the records, got a DataLoader, which draws batches itself: give its "
@@ -161,7 +161,7 @@ def _is_array(each: Any) -> bool:
 def _read(dataset: Any, numbers: Sequence[int], form: list[Tensor]) -> tuple[Inputs, Tensor]:
     """Return the inputs and the labels of some records of a Dataset, as tensors.
 
-    ``form`` gets the parts of the first record that was ever read, which are like all others.
+    ``form`` stores the parts of the first record ever read, whose form all others must have.
     """
     columns: list[list[Tensor]] = []
     for i in numbers:
@@ -180,18 +180,18 @@ def _read(dataset: Any, numbers: Sequence[int], form: list[Tensor]) -> tuple[Inp
                     f"X must be a Dataset whose {part} all have one shape, got "
                     f"{tuple(first.shape)} and, for record {i}, {tuple(array.shape)}"
                 )
-            if array.dtype != first.dtype:  # one record would change what the others become
+            if array.dtype != first.dtype:  # else one record would change the dtype of the others
                 raise ValueError(
                     f"X must be a Dataset whose {part} all have one dtype, got {first.dtype} and, "
                     f"for record {i}, {array.dtype}"
                 )
-            read.append(array.clone())  # a Dataset may give the same array again, changed
+            read.append(array.clone())  # a Dataset may return the same array again, modified
     *inputs, labels = (torch.stack(read) for read in columns)
     return tuple(inputs), labels
 
 
 def _parts_of(record: Any, i: int) -> list[Any]:
-    """Return the inputs of a record and, behind them, its label."""
+    """Return the inputs of a record, followed by its label."""
     if not isinstance(record, (tuple, list)) or len(record) < 2:
         length = f" of {len(record)}" if isinstance(record, (tuple, list)) else ""
         raise TypeError(
@@ -212,8 +212,8 @@ def as_samples(
 ) -> Inputs:
     """Return the inputs (n, ...) on the device: real numbers in ``dtype``, integers as int64.
 
-    Where there are several, truth values stay what they are, and (n,) is a number for each sample.
-    ``numbers`` are those of the records, for a message.
+    If there are several, booleans stay booleans, and (n,) is one number per sample. ``numbers`` are
+    the record numbers, for a message.
     """
     if len(X) == 1:
         return (_input("X", X[0], 2, dtype, device, numbers),)
@@ -253,8 +253,8 @@ def _input(
 
 
 def inside(X: Inputs, bounds: Sequence[RowBound]) -> Inputs:
-    """Return the samples within the bounds on their norms: a copy where one has to be scaled."""
-    # A hair inside, for the rounding of the product.
+    """Return the samples scaled to the bounds on their norms; a copy if any must be scaled."""
+    # Slightly inside, to allow for the rounding of the product.
     if not bounds:
         return X
     if len(X) > 1:
@@ -272,7 +272,7 @@ def inside(X: Inputs, bounds: Sequence[RowBound]) -> Inputs:
 
 
 def as_labels(y: Any, classes: bool, n: int, device: torch.device) -> Tensor:
-    """Return a copy of ``y`` (n, ...) on the device; labels 0, 1, ... where it holds classes."""
+    """Return a copy of ``y`` (n, ...) on the device, as labels 0, 1, ... if it holds classes."""
     array = _tensor("y", y)
     if array.ndim < 1 or len(array) != n:
         raise ValueError(f"y must have {n} entries, as X, got shape {tuple(array.shape)}")
@@ -289,7 +289,7 @@ def as_labels(y: Any, classes: bool, n: int, device: torch.device) -> Tensor:
 
 
 def _tensor(name: str, array: Any) -> Tensor:
-    """Return an array as a tensor; shared with it where that is possible."""
+    """Return an array as a tensor that shares its memory if possible."""
     layout = getattr(array, "layout", torch.strided)
     if layout != torch.strided or is_sparse(array):
         got = type(array).__name__ if is_sparse(array) else f"a tensor of layout {layout}"
@@ -301,7 +301,7 @@ def _tensor(name: str, array: Any) -> Tensor:
         array = np.asarray(array)
         if array.dtype.kind not in "iufb":
             raise TypeError(f"{name} must hold real numbers, got {array.dtype}")
-        # PyTorch takes none that cannot be written to, is reversed, or has bytes in another order.
+        # PyTorch accepts no array that is read-only, reversed, or of another byte order.
         dtype = np.dtype(np.float64) if array.dtype.itemsize > 8 else array.dtype.newbyteorder("=")
         taken = (
             array.flags.writeable and dtype == array.dtype and min(array.strides, default=0) >= 0
@@ -313,9 +313,9 @@ def _tensor(name: str, array: Any) -> Tensor:
 
 
 def filled(array: Tensor, chosen: slice | Tensor, length: int) -> Tensor:
-    """Return the chosen entries, and zeros behind them up to a length."""
+    """Return the chosen entries, padded with zeros to a length."""
     if isinstance(chosen, slice) and chosen.stop - chosen.start == length:
-        # One layout for all, by which layers choose their kernels; a copy if they lie otherwise.
+        # One memory layout for all, since layers choose kernels by it; a copy if it is another.
         return array[chosen].reshape(-1).view(length, *array.shape[1:])
     if not isinstance(chosen, slice) and len(chosen) == length:
         return array.index_select(0, chosen)

@@ -1,9 +1,9 @@
 r"""LSTM, GRU and RNN under ``vmap``: all samples at once, and gradients step by step.
 
-``torch.func.vmap`` takes these layers apart, some hundred operations a sample's step. Known by
-their exact class to look at one sample at a time, they compute a chunk at once instead. With
-:math:`i_t = W x_t + b` and :math:`h_t = V s_{t-1} + c` for the state s, the gradients in W and V
-are :math:`\sum_t \delta^i_t x_t^\top` and :math:`\sum_t \delta^h_t s_{t-1}^\top`: see
+``torch.func.vmap`` decomposes these layers, into some hundred operations per step of a sample.
+Since their exact class is known to process samples independently, they compute a chunk at once
+instead. With :math:`i_t = W x_t + b` and :math:`h_t = V s_{t-1} + c` for the state s, the gradients
+in W and V are :math:`\sum_t \delta^i_t x_t^\top` and :math:`\sum_t \delta^h_t s_{t-1}^\top`: see
 :class:`~dpanalysis.problems.modules.layers.SummedOuterProducts`.
 """
 
@@ -55,7 +55,7 @@ def is_recurrent(layer: Any) -> bool:
 
 
 class _Unrolled:
-    """A layer's steps on samples (B, T, in), as a graph; what each matrix got and gave."""
+    """Autograd graph of a layer on samples (B, T, in), with its matrices' inputs and outputs."""
 
     def __init__(self, layer: Any, x: Tensor) -> None:
         cell, states = _CELLS[type(layer)](layer)
@@ -99,14 +99,14 @@ class _Unrolled:
         return torch.stack(after, dim=1), state
 
     def back(self, wanted: Sequence[Tensor], deltas: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """Return the gradients in some of its arrays, given those in its outputs."""
+        """Return the gradients in some arrays of the graph, given those in the outputs."""
         return torch.autograd.grad(self.outputs, wanted, deltas)
 
 
 def recurrent_gradients(
     layer: Any, path: str, given: Sequence[Tensor], deltas: Sequence[Tensor]
 ) -> dict[str, ParameterGradients]:
-    """Return the gradients of B samples in a layer's parameters, by their names."""
+    """Return the gradients of B samples in a layer's parameters, by parameter name."""
     x = _without_batch_axis(layer, given[0], 1) if len(given) == 1 else None
     if x is None:
         raise LayerError(path, "gets more than one sequence for a sample, or a state")
@@ -123,9 +123,9 @@ def recurrent_gradients(
 
 
 def _without_batch_axis(layer: Any, x: Tensor, lead: int) -> Any:
-    """Return sequences without the axis of a batch of one, or None where there is none such.
+    """Return sequences without the axis of a batch of one; None if the batch is another.
 
-    ``lead`` axes stand before those that the layer sees.
+    ``lead`` axes precede those that the layer sees.
     """
     if x.ndim == lead + 2:
         return x
@@ -134,7 +134,7 @@ def _without_batch_axis(layer: Any, x: Tensor, lead: int) -> Any:
 
 
 class _BatchedRecurrence(torch.autograd.Function):
-    """The layer's outputs for a sequence (T, in); under ``vmap`` for all samples in one call."""
+    """Outputs of a layer for a sequence (T, in); under ``vmap``, for all samples in one call."""
 
     @staticmethod
     def forward(layer: Any, x: Tensor) -> tuple[Tensor, ...]:
@@ -142,7 +142,7 @@ class _BatchedRecurrence(torch.autograd.Function):
 
     @staticmethod
     def _run(layer: Any, x: Tensor) -> tuple[Tensor, ...]:
-        if x.device.type != "cpu":  # those of cuDNN need not give the same bits twice
+        if x.device.type != "cpu":  # cuDNN's layers may give different bits each time
             return tuple(each.detach() for each in _Unrolled(layer, x).outputs)
         first = layer.batch_first
         outputs, ends = type(layer).forward(layer, x if first else x.transpose(0, 1))
@@ -166,7 +166,7 @@ class _BatchedRecurrence(torch.autograd.Function):
 
 
 class _BatchedBackward(torch.autograd.Function):
-    """The gradient in a sequence, given those in the outputs for it."""
+    """Gradient in a sequence, given those in the outputs for it."""
 
     @staticmethod
     def forward(layer: Any, x: Tensor, *deltas: Tensor) -> Tensor:
@@ -191,7 +191,7 @@ class _BatchedBackward(torch.autograd.Function):
 
 
 def _quick(layer: Any, x: Any, hx: Any = None) -> Any:
-    """Do as the layer's ``forward`` does, for what it gets without a state."""
+    """Replace the layer's ``forward``, batched for sequences without an initial state."""
     single = None
     if hx is None and isinstance(x, Tensor) and x.ndim in (2, 3):
         single = _without_batch_axis(layer, x, 0)
@@ -205,8 +205,8 @@ def _quick(layer: Any, x: Any, hx: Any = None) -> Any:
 
 @contextmanager
 def batched_recurrence(layers: Layers) -> Iterator[None]:
-    """Let recurrent layers among these compute all samples at once under ``vmap``."""
-    # Only where no gradient in their own parameters is asked for: there is none.
+    """Make the recurrent layers among these compute all samples at once under ``vmap``."""
+    # Only for use without gradients in the layers' own parameters: these are not computed.
     with ExitStack() as stack:
         for _, layer in layers:
             if is_recurrent(layer):

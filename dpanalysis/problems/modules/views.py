@@ -1,4 +1,4 @@
-"""Views of samples: what a public augmentation makes of each, by itself."""
+"""Views of samples: the results of a public augmentation, applied to each sample separately."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _TRIED = 8  # records
 
 
 class Augmentation:
-    """A function of (sample, generator), called so that no sample reaches another one's view.
+    """A function of (sample, generator), called so that no sample affects another one's view.
 
     It gets a copy of one sample and a generator on the host, seeded by the bits of that sample and
-    of the parameters. Before each call everything reachable from the function is what it was when
-    the problem was made.
+    of the parameters. Before each call everything reachable from the function is restored to its
+    state when the problem was built.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -64,7 +64,7 @@ class Augmentation:
         return found
 
     def check(self, x: Inputs, w: Tensor) -> None:
-        """Raise ValueError where some records' views are no samples, or not theirs alone."""
+        """Raise ValueError if views of some records are invalid or depend on other records."""
         x = rows_of(x, slice(_TRIED))
         count = len(x[0])
         views = self.views(x, count, w)
@@ -100,27 +100,27 @@ def _described(tree: Any) -> str:
     return " and ".join(parts)
 
 
-# Numbers that depend on every bit: the same on all devices, in whatever order they are added
+# Hashes that depend on every bit: the same on all devices, for any order of additions
 
 
 _INTEGERS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def _hashed(arrays: Inputs) -> Tensor:
-    """Return a number of the bits of each sample, (B,), int64."""
+    """Return a hash of the bits of each sample, (B,), int64."""
     total = torch.zeros((), dtype=torch.int64, device=arrays[0].device)
     for each in arrays:
         bits = each.reshape(len(each), -1)
         if bits.dtype.is_floating_point:
             bits = bits.view(_INTEGERS[bits.element_size()])
         places = torch.arange(1, bits.shape[1] + 1, device=bits.device)
-        # Odd factors: an even one would lose the sign of a number in double precision.
+        # Odd factors: an even one would lose the sign bit of a number in double precision.
         total = _mixed_bits(total + (bits * (_mixed_bits(places) | 1)).sum(dim=1))
     return total
 
 
 def _mixed_bits(numbers: Tensor) -> Tensor:
-    """Return int64 numbers mixed one to one, by the last steps of MurmurHash3."""
+    """Return int64 numbers mixed bijectively, by the finalizer of MurmurHash3."""
     for factor in (-49064778989728563, -4265267296055464877):
         numbers = (numbers ^ ((numbers >> 33) & 0x7FFFFFFF)) * factor
     return numbers ^ ((numbers >> 33) & 0x7FFFFFFF)

@@ -1,4 +1,4 @@
-"""Networks of dense layers with per-sample gradient norms at the price of a backward pass."""
+"""Dense networks whose per-sample gradient norms cost no more than a backward pass."""
 
 from .mlp import MLP
 from .softmax import Softmax

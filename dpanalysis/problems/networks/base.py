@@ -47,48 +47,48 @@ from .layers import (
     zero,
 )
 
-# What a block's arrays take. On the host they stay in cache, and below what the C library gives
-# back to the system after every call: faulting the pages in again costs more than clipping.
+# Memory of a block's arrays. On the host they stay in cache, and below the size that the C library
+# returns to the system after every call: faulting the pages in again costs more than clipping.
 _BLOCK_BYTES = 3 << 19
 _FEWEST_ROWS = 128  # below, adding up the blocks' gradients costs as much as computing them
-_SINGLE_ROWS = 256  # are added up in single precision at a time,
-_SINGLE_BATCH = 1280  # in batches of no more rows; larger ones are added up in double
+_SINGLE_ROWS = 256  # rows added up in single precision at a time
+_SINGLE_BATCH = 1280  # largest batch added up that way; larger ones are added up in double
 
 
 def network_rounding(n: int, d: int, single: bool) -> float:
-    r"""Return a bound on the error of a computed sum of networks' clipped gradients.
+    r"""Return a bound on the rounding error of a network's sum of clipped gradients.
 
-    *Proof.* The term :math:`t_i` of a record is :math:`\delta_i a_i^\top`, layer by layer, with
-    the numbers that were computed for it. Its exact norm is at most the bound B in single
-    precision, where weights and row bounds are kept 16 roundings inside and at most 4 follow;
-    in double it is at most :math:`(1 + \gamma_{d+16})B`, which
-    :func:`~dpanalysis.kernels.rounding.sum_rounding` counts. Norms are computed without underflow,
-    and weights and entries of :math:`\delta_i` that are not finite, or so small that they have
-    lost digits, count as zero, which makes a term no larger.
+    *Proof.* The term :math:`t_i` of a record is :math:`\delta_i a_i^\top`, layer by layer, from
+    the numbers computed for it. Its exact norm is at most the bound B in single precision, where
+    weights and row bounds are set 16 roundings inside and at most 4 follow; in double it is at
+    most :math:`(1 + \gamma_{d+16})B`, which :func:`~dpanalysis.kernels.rounding.sum_rounding`
+    includes. Norms are computed without underflow, and weights and entries of :math:`\delta_i`
+    that are not finite, or so small that they have lost digits, count as zero, which does not make
+    a term larger.
 
     A matrix product adds the terms of at most b rows, in whatever order and with or without
     fused operations. Each entry passes through at most b roundings of relative error u, so the
     computed entry is :math:`\sum_i t_{ij} (1 + \theta_{ij})`, :math:`|\theta_{ij}| \le \gamma_b
     = bu/(1 - bu)` (Higham, *Accuracy and stability of numerical algorithms*, 2002, Lemma 3.1),
-    and is off by at most :math:`\gamma_b \sum_i |t_{ij}|`. In L1 and L2, which grow with the
-    sizes of entries, a block is off by at most :math:`\gamma_b \sum_i \|t_i\|`, and blocks of m
-    rows in all by :math:`m \gamma_b B`: it does not matter which row is in which block, so that
-    a record removed, which moves all others, is covered. With :math:`u = 2^{-24}`, b = 256 and
-    m at most 1280 (larger batches are added up in double) that is .0195 B.
+    and its error is at most :math:`\gamma_b \sum_i |t_{ij}|`. In L1 and L2, which are monotone in
+    the absolute entries, the error of a block is at most :math:`\gamma_b \sum_i \|t_i\|`, and that
+    of blocks with m rows in total at most :math:`m \gamma_b B`, whichever row is in which block, so
+    that removing a record, which shifts all others, is covered. With :math:`u = 2^{-24}`, b = 256
+    and m at most 1280 (larger batches are added up in double) that is .0195 B.
 
-    What the blocks give is added in double. A block has at most 4096 rows and, unless it is the
-    last one, at least 128. So an entry passes through at most 4096 + n/64 + 1 roundings more,
-    and so :func:`~dpanalysis.kernels.rounding.sum_rounding` for as many parts covers them.
+    The blocks' sums are added in double. A block has at most 4096 rows and, unless it is the
+    last one, at least 128. So an entry passes through at most 4096 + n/64 + 1 further roundings,
+    which :func:`~dpanalysis.kernels.rounding.sum_rounding` for as many parts covers.
 
-    *The terms of the others stay.* The numbers computed for a record are a function of this record
-    and the weights, to the last bit: products of rows come from
-    :func:`~dpanalysis.kernels.products.row_product`, whatever the length of the block, and all
-    else is done entry by entry or along one row. So where a record is added, removed or replaced,
-    no other term changes. That is needed of every activation: a rounding switches the derivative
-    of a relu at 0, and where weights are as large as the reciprocal of the rounding unit, it
-    moves a logit or the input of a tanh by 1. With products of any length, one record added moved
-    sums by 9 clip norms (relu), 28 (tanh) and 7 (softmax), for weights and records that were
-    made for it: ``tests/problems/test_network_rounding.py``.
+    *The other records' terms do not change.* The numbers computed for a record are a function of
+    this record and the weights, to the last bit: products of rows come from
+    :func:`~dpanalysis.kernels.products.row_product`, whatever the length of the block, and
+    everything else is computed entry by entry or along one row. So when a record is added, removed
+    or replaced, no other term changes. Every activation needs this: a rounding switches the
+    derivative of a relu at 0, and where weights are as large as the reciprocal of the rounding
+    unit, it moves a logit or the input of a tanh by 1. With products of arbitrary length, adding
+    one record moved sums by 9 clip norms (relu), 28 (tanh) and 7 (softmax), for weights and records
+    constructed for that: ``tests/problems/test_network_rounding.py``.
     """
     total = sum_rounding(n, d, parts=n // 64 + 2)
     if single:
@@ -101,8 +101,8 @@ class NetworkSums:
     """Sums over samples for a network of dense layers with cross-entropy loss.
 
     The products have the dtype of ``X`` (n, features), dense or CSR; losses, norms and sums over
-    blocks are float64. ``scale`` (n,) multiplies the rows, and sums of gradients compare each row
-    with ``limits`` when they use it (:func:`~dpanalysis.kernels.array_api.bounded_rows`).
+    blocks are float64. ``scale`` (n,) multiplies the rows. Sums of gradients compare each row with
+    ``limits`` when they use it (:func:`~dpanalysis.kernels.array_api.bounded_rows`).
     """
 
     def __init__(
@@ -122,8 +122,8 @@ class NetworkSums:
     def blocks(self, rows: Any, replicates: int) -> Iterator[tuple[Any, Any, Any, Any]]:
         """Yield blocks of ``rows`` as ``(X, labels, scale, pick)``.
 
-        ``scale`` is in the dtype of X; ``pick`` takes the block out of an array of n entries.
-        X and ``scale`` may go on by a few rows, so that no product has to fill them up.
+        ``scale`` is in the dtype of X; ``pick`` selects the block from an array of n entries.
+        X and ``scale`` may contain a few more rows, so that no product has to pad them.
         """
         xp = array_namespace(self._labels)
         count = self._X.shape[0] if rows is None else rows.shape[0]
@@ -141,7 +141,7 @@ class NetworkSums:
         return bool(self._X.dtype == array_namespace(self._labels).float32)
 
     def _summed(self, xp: Any, count: int) -> tuple[int, Any]:
-        """Return how many of ``count`` rows are added up at a time, and in which precision."""
+        """Return how many of ``count`` rows to add up at a time, and in which dtype."""
         if self.single and self._on_host and count <= _SINGLE_BATCH:
             return _SINGLE_ROWS, xp.float32
         return BLOCK_ROWS, xp.float64
@@ -151,7 +151,7 @@ class NetworkSums:
         inputs, *outputs = self._layout.widths
         entries = 2 * replicates * sum(outputs) + gathered * inputs
         single = self.single
-        # The cross-entropy goes through about six arrays of logits, in float64.
+        # The cross-entropy uses about six arrays of logits, in float64.
         size = entries * (4 if single else 8) + 48 * replicates * outputs[-1]
         step = max(_FEWEST_ROWS, self._bytes // size)
         most, _ = self._summed(array_namespace(self._labels), count)
@@ -167,9 +167,9 @@ class NetworkSums:
         want_value: bool,
         want_gradient: bool,
     ) -> tuple[Any, Any, Any]:
-        """Return ``values (R,), gradients (R, p), clipped (R,)``; arguments are checked.
+        """Return ``values (R,), gradients (R, p), clipped (R,)``, for checked arguments.
 
-        ``norms`` are those of the scaled rows, needed with ``clipping`` only.
+        ``norms`` are those of the scaled rows, needed only with ``clipping``.
         """
         xp = array_namespace(W)
         if isinstance(rows, Sequence):  # one index array per replicate
@@ -195,8 +195,8 @@ class NetworkSums:
             factors, lost = None, xp.isnan(losses)
             if clipping is not None:
                 sizes = gradient_norms(xp, pick(norms), hidden, deltas, self._layout.bias)
-                # Constants of weak growth may be wrong for the weights of a network: the norms,
-                # which are known, limit what the rule gives.
+                # Weak growth constants may be invalid at these weights: the norms, which are
+                # known, limit the rule's factors.
                 factors = clip_to_bound(clipping, sizes, losses)
                 factors = within_bound(xp, self._X.dtype, clipping, factors, sizes)
                 lost = lost | ~xp.isfinite(sizes) | ~xp.isfinite(factors)
@@ -208,12 +208,12 @@ class NetworkSums:
             if counts is not None:
                 factors = xp.ones_like(losses) * counts if factors is None else factors * counts
             if factors is not None:
-                factors = self._cast(xp, factors)  # the weight itself may overflow, or lose digits
+                factors = self._cast(xp, factors)  # a factor itself may overflow or lose digits
                 lost = lost | ~xp.isfinite(factors)
                 factors = usable(xp, factors)
-            if not self._on_host or bool(xp.any(lost)):  # no device is asked: that would wait
-                # A gradient that overflows counts as zero, and so must all that enters its
-                # product: inf * 0 would give every sample away.
+            if not self._on_host or bool(xp.any(lost)):  # do not synchronize with a device
+                # A gradient that overflows counts as zero, and so must every factor of its
+                # product: inf * 0 would make the whole sum NaN.
                 hidden, deltas = _without(xp, lost, hidden), _without(xp, lost, deltas)
                 if factors is not None:
                     factors = xp.where(lost, zero(xp, factors), factors)
@@ -255,7 +255,7 @@ class NetworkSums:
         return [array[:, :count, :] for array in hidden], logits[:, :count, :]
 
     def _cast(self, xp: Any, array: Any) -> Any:
-        """Return ``array`` in the dtype that is computed in."""
+        """Return ``array`` in the dtype of the computation."""
         return xp.astype(array, self._X.dtype, copy=False)
 
 
@@ -291,7 +291,7 @@ class Network(EmpiricalRisk):
             self._X = _as_dtype(self._X, _dtype(array_namespace(labels), dtype))
         labels, self.n_classes = check_labels(labels, n_classes)
         self._y = read_only(labels)
-        self._told_classes = n_classes is not None
+        self._classes_given = n_classes is not None
         self.n, self.features = self._X.shape
         self._set_size(size)
         self._width_read = has_read_width(X)
@@ -307,7 +307,7 @@ class Network(EmpiricalRisk):
 
     def _inside_bounds(self, X: Any) -> Any:
         """Return the multipliers that bring the rows of ``X`` inside the bounds, or None."""
-        # In single precision a hair further inside, for the roundings to come.
+        # In single precision slightly further inside, to allow for later roundings.
         return row_scale(X, self._inner_bounds(X.dtype))
 
     def _inner_bounds(self, dtype: Any) -> list[RowBound]:
@@ -317,30 +317,30 @@ class Network(EmpiricalRisk):
     # Public constants
 
     def radius(self, order: int) -> float:
-        """Public bound on every ``||x_i||_order``, order 1 or 2; inf when there is none."""
+        """Public bound on every ``||x_i||_order``, order 1 or 2; inf if there is none."""
         return implied_radius(self.row_bounds, order, self.features)
 
     @property
     def rounding(self) -> float:  # type: ignore[override]
-        """Public bound on the rounding of a sum over samples, as :attr:`ERM.rounding`."""
+        """Public bound on the rounding error of a sum over samples, as :attr:`ERM.rounding`."""
         single = self._sums.single and self._on_host
         return network_rounding(self.max_records, self.d, single) + recheck_slack(self.features)
 
     @property
     def double_precision(self) -> bool:  # type: ignore[override]
-        """Whether products are computed in float64: the dtype of the data."""
+        """Whether products are computed in float64, the dtype of the data."""
         return not self._sums.single
 
     @property
     def largest_iterate(self) -> float:  # type: ignore[override]
-        """Size from which on weights count as diverged: their product may overflow."""
+        """Size above which weights count as diverged, since their product may overflow."""
         most = float(self._xp.finfo(self._X.dtype).max)
         return min(LARGEST_ITERATE, float((1e-20 * most) ** (1.0 / (len(self._layout.widths) - 1))))
 
     def check_clipping(self, clipping: Clipping | None) -> None:
-        """As :meth:`ERM.check_clipping <dpanalysis.ERM.check_clipping>`, and for single precision.
+        """As :meth:`ERM.check_clipping <dpanalysis.ERM.check_clipping>`.
 
-        ValueError for a clip norm that is tiny for the products.
+        Also raises ValueError if the clip norm is too small for products in single precision.
         """
         super().check_clipping(clipping)
         if clipping is not None and self._sums.single and clipping.clip_norm < 1e-30:
@@ -374,10 +374,10 @@ class Network(EmpiricalRisk):
     def check_private(self) -> None:
         """As :meth:`ERM.check_private <dpanalysis.ERM.check_private>`; ``n_classes`` must be given.
 
-        The shape of the answer would reveal a number of classes that was read off the labels.
+        The shape of the answer would reveal a number of classes that was inferred from the labels.
         """
         super().check_private()
-        if not self._told_classes:
+        if not self._classes_given:
             raise ValueError(
                 "n_classes must be given for a private run: without it the number of classes, "
                 f"{self.n_classes}, was read off the private labels, and the shape of the answer "
@@ -386,7 +386,7 @@ class Network(EmpiricalRisk):
         self._check_unchanged()
 
     def _check_unchanged(self) -> None:
-        """Raise ValueError where a row has grown since it was checked; one read of X."""
+        """Raise ValueError if a row has grown since it was checked; one pass over X."""
         bounds = self._inner_bounds(self._X.dtype)
         check_unchanged(self._X, self._scale, bounds, self._row_norms)
 
@@ -398,10 +398,10 @@ class Network(EmpiricalRisk):
         return self._row_norms
 
     def layers(self, w: Any) -> list[tuple[Any, Any]]:
-        """Return ``(weights, bias)`` of each layer from the input on, views into ``w``.
+        """Return ``(weights, bias)`` of each layer, from the input on, as views of ``w``.
 
-        Of shape (out, in) and (out,), with R in front where ``w`` is (R, d); ``bias`` is None in a
-        network without biases.
+        Their shapes are (out, in) and (out,), preceded by R if ``w`` is (R, d); ``bias`` is None
+        in a network without biases.
 
         Examples
         --------
@@ -424,10 +424,10 @@ class Network(EmpiricalRisk):
         ]
 
     def accuracy(self, w: Any, X: Any = None, y: Any = None) -> Any:
-        """Fraction of labels that the largest logit gets right (of equal ones, the first).
+        """Fraction of labels predicted correctly by the largest logit (the first if tied).
 
         The arguments are those of :meth:`ERM.accuracy <dpanalysis.ERM.accuracy>`. Other rows are
-        brought inside the row bounds as those of the problem were.
+        scaled to the row bounds as those of the problem were.
 
         Examples
         --------
@@ -456,7 +456,7 @@ class Network(EmpiricalRisk):
 
 
 def _as_dtype(X: Any, dtype: Any) -> Any:
-    """Return ``X`` in ``dtype``, itself where it has it."""
+    """Return ``X`` in ``dtype``, without a copy if it has it."""
     if is_sparse(X):
         return X.astype(dtype, copy=False)
     return array_namespace(X).astype(X, dtype, copy=False)
@@ -471,7 +471,7 @@ def _dtype(xp: Any, dtype: Any) -> Any:
 
 
 def check_labels(y: Any, n_classes: int | None) -> tuple[Any, int]:
-    """Return ``y`` as int64 labels 0..K-1 and K, or raise naming what is wrong."""
+    """Return ``y`` as int64 labels 0..K-1, and K; raise ValueError if they are not valid."""
     xp = array_namespace(y)
     labels = xp.astype(y, xp.int64)
     wrong = (xp.astype(labels, y.dtype) != y) | (y < 0)

@@ -1,8 +1,8 @@
-r"""Dense layers: forward, backward, and the norms of gradients that are never formed.
+r"""Dense layers: forward and backward passes, and norms of gradients that are never formed.
 
-The gradient of one sample in a layer is the outer product :math:`\delta a^\top` of what comes
-back, :math:`\delta`, and what went in, a, so its Frobenius norm is :math:`\|\delta\|\|a\|`, and
-a weighted sum over samples is ONE matrix product. Memory is that of the activations.
+The gradient of one sample in a layer's weights is the outer product :math:`\delta a^\top` of the
+backpropagated :math:`\delta` and the input a, so its Frobenius norm is :math:`\|\delta\|\|a\|`,
+and a weighted sum over samples is ONE matrix product. Memory is that of the activations.
 
 Arrays are of shape (R, B, width) for R replicates and B samples; the data are (B, features),
 shared by the replicates, dense or CSR.
@@ -22,18 +22,18 @@ from ..._devices import on_host, to_host
 from ...kernels.products import row_product
 from ...kernels.rounding import TINY
 
-# Both have slope at most 1 and pass through 0, which theory.weak_growth_mlp relies on.
+# Both have slope at most 1 and are 0 at 0, as theory.weak_growth_mlp assumes.
 ACTIVATIONS = ("relu", "tanh")
-_SMALL, _LARGE = 1e-280, 1e300  # sums of squares between them are accurate
+_SMALL, _LARGE = 1e-280, 1e300  # sums of squares in this range are accurate
 _SHORTEST = 1e-290  # shorter gradients count as zero: their norms may have lost digits
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Where the weights and biases lie in the flat vector of parameters.
+    """Positions of the weights and biases in the flat parameter vector.
 
-    Layer by layer from the input on: the weights, one row an output unit, then the bias, if any.
-    ``widths`` are the features, the hidden units of each layer, and the classes.
+    Layer by layer from the input on: the weights, one row per output unit, then the bias, if any.
+    ``widths`` are the numbers of features, of hidden units of each layer, and of classes.
     """
 
     widths: tuple[int, ...]
@@ -45,7 +45,7 @@ class Layout:
         return sum((a + self.bias) * b for a, b in pairwise(self.widths))
 
     def slices(self) -> Iterator[tuple[slice, slice]]:
-        """Yield where each layer's weights and bias are; the latter is empty without biases."""
+        """Yield the slices of each layer's weights and bias; the latter is empty without biases."""
         start = 0
         for inputs, outputs in pairwise(self.widths):
             middle = start + inputs * outputs
@@ -82,8 +82,8 @@ def forward(
     hidden: list[Any] = []
     for i, (weights, bias) in enumerate(layers):
         if i == 0:
-            # One product for all replicates; with the layout (B, R, width) in memory it is
-            # read as (R, B, width) without a copy.
+            # One product for all replicates; its memory layout (B, R, width) is viewed as
+            # (R, B, width) without a copy.
             replicates, width, features = weights.shape
             z = row_product(X, xp.reshape(weights, (replicates * width, features)).T)
             if scale is not None:
@@ -124,7 +124,7 @@ def cross_entropy(xp: Any, logits: Any, labels: Any) -> tuple[Any, Any]:
 def backward(
     xp: Any, layers: Sequence[tuple[Any, Any]], activation: str, hidden: Sequence[Any], delta: Any
 ) -> list[Any]:
-    """Return the losses' gradients in the outputs of every layer, from the input on."""
+    """Return the gradients of the losses in the outputs of every layer, from the input on."""
     deltas = [delta]
     for (weights, _), a in zip(reversed(layers[1:]), reversed(hidden)):
         delta = row_product(delta, weights)
@@ -137,17 +137,17 @@ def backward(
 
 
 def _norm(xp: Any, array: Any) -> tuple[Any, Any]:
-    """Return the L2 norms along the last axis, in float64, and their units.
+    """Return the L2 norms along the last axis, in float64, divided by units, and the units.
 
-    A unit is 1 but where squares would underflow or overflow; then it is the largest entry. None
-    where all are 1.
+    A unit is 1 unless squares would underflow or overflow; then it is the largest entry. The units
+    are None if all are 1.
     """
     double = xp.astype(array, xp.float64, copy=False)
     squares = xp.vecdot(double, double)
     if array.dtype != xp.float64:  # squares of numbers in single precision are normal
         return xp.sqrt(squares), None
     normal = (squares > _SMALL) & (squares < _LARGE)
-    if is_numpy_array(array) and bool(xp.all(normal)):  # no device is asked: that would wait
+    if is_numpy_array(array) and bool(xp.all(normal)):  # do not synchronize with a device
         return xp.sqrt(squares), None
     largest, one = xp.max(xp.abs(array), axis=-1), xp.ones_like(squares)
     unit = xp.where(~normal & (largest > 0.0) & xp.isfinite(largest), largest, one)
@@ -156,9 +156,9 @@ def _norm(xp: Any, array: Any) -> tuple[Any, Any]:
 
 
 def _hypot(xp: Any, a: Any, b: Any) -> Any:
-    """Return sqrt(a^2 + b^2); on the host by NumPy.
+    """Return sqrt(a^2 + b^2), computed by NumPy on the host.
 
-    PyTorch rounds the last entries of an array otherwise, and which are last changes with a record.
+    PyTorch rounds the last entries of an array differently, and a record changes which are last.
     """
     if on_host(a) and not is_numpy_array(a):
         return xp.asarray(np.hypot(to_host(a), to_host(b)))
@@ -166,10 +166,10 @@ def _hypot(xp: Any, a: Any, b: Any) -> Any:
 
 
 def usable(xp: Any, array: Any) -> Any:
-    """Return the entries, 0 in the place of those that are not finite or not accurate.
+    """Return the array with entries that are not finite or not accurate replaced by 0.
 
     A number below the smallest normal one, or near it in double, has lost digits. Its products with
-    large inputs would then be larger than the norm of the gradient says.
+    large inputs could then exceed the computed norm of the gradient.
     """
     least = TINY if array.dtype == xp.float64 else float(xp.finfo(array.dtype).smallest_normal)
     size = xp.abs(array)
@@ -193,7 +193,7 @@ def gradient_norms(
         part, small = _norm(xp, delta)
         part = part * size
         units = [each for each in (small, unit) if each is not None]
-        if units:  # together first: either may be tiny alone
+        if units:  # multiply them first: either may be tiny alone
             part = part * (units[0] * units[1] if len(units) > 1 else units[0])
         total = part if total is None else _hypot(xp, total, part)
     return xp.where(total < _SHORTEST, zero(xp, total), total)
@@ -213,8 +213,8 @@ def add_gradients(
 ) -> None:
     """Add the sum over samples of ``factors`` (R, B) times the gradient to ``totals`` (R, p).
 
-    ``deltas`` are used up. At most ``rows`` samples are added up in ``dtype``, that of the
-    arrays by default, before their sum is added to ``totals``.
+    ``deltas`` are overwritten. At most ``rows`` samples are added up in ``dtype``, by default that
+    of the arrays, before their sum is added to ``totals``.
     """
     for i, (delta, (weights, bias)) in enumerate(zip(deltas, layout.slices())):
         if factors is not None:
@@ -246,7 +246,7 @@ def _slice(array: Any, lo: int, rows: int, dtype: Any) -> Any:
 
 
 def _product_sum(xp: Any, delta: Any, inputs: Any) -> Any:
-    """Return the sum over samples of delta times inputs', one matrix (R, out * in)."""
+    """Return the sum over samples of the outer products of delta and inputs, (R, out * in)."""
     replicates = delta.shape[0]
     if inputs.ndim == 3:
         product = xp.matmul(_transposed(xp, delta), inputs)

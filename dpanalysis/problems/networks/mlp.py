@@ -22,20 +22,20 @@ from .softmax import CrossEntropy
 class MLP(Network, NonconvexRisk):
     r"""Cross-entropy of a multilayer perceptron, plus a public penalty.
 
-    Layers :math:`a_i = \sigma(W_i a_{i-1} + b_i)` from the row on, the last one without
-    activation and with softmax. The parameters are the layers' weights (one row an output
-    unit) and biases, layer after layer, in one vector of d entries; :meth:`layers` takes it
-    apart. The derivative of relu at 0 is 0.
+    The layers are :math:`a_i = \sigma(W_i a_{i-1} + b_i)`, where :math:`a_0` is the row; the last
+    one has softmax instead of the activation. The parameters are the layers' weights (one row per
+    output unit) and biases, layer after layer, in one vector of d entries; :meth:`layers` splits
+    it. The derivative of relu at 0 is 0.
 
-    The gradient of a sample in a layer is an outer product, so its norm costs nothing beside
+    The gradient of a sample in a layer is an outer product, so its norm is almost free after
     the backward pass (:math:`\|g_i\|^2 = \sum_l \|\delta_{il}\|^2 (\|a_{il}\|^2 + 1)`, the 1
-    with biases), and clipped sums take one matrix product a layer. Memory is that of the
+    only with biases), and clipped sums take one matrix product per layer. Memory is that of the
     activations of a block of rows, never samples times parameters.
 
-    Nothing public bounds a gradient at all weights: ``gradient_bound`` and ``L`` are inf, and
-    a private run needs a clipping rule, which may be any: the sums keep its bound. Nor is there
-    convexity: ``mu`` is 0, there is no Hessian here, and no ``solve``. At w = 0 all hidden units
-    are equal and stay so, so :func:`~dpanalysis.minimize` starts each replicate from a draw of
+    Nothing public bounds a gradient at all weights: ``gradient_bound`` and ``L`` are inf, and a
+    private run needs a clipping rule, of any kind: the sums enforce its bound. The objective is not
+    convex: ``mu`` is 0, and there is neither a Hessian nor ``solve``. At w = 0 all hidden units are
+    equal and stay so; therefore :func:`~dpanalysis.minimize` starts each replicate from a draw of
     :meth:`initial`.
 
     Parameters
@@ -43,14 +43,14 @@ class MLP(Network, NonconvexRisk):
     X, y, n_classes, dtype, size
         As for :class:`Softmax`.
     hidden : sequence of int
-        Units of each hidden layer; () is a linear classifier.
+        Units of each hidden layer; () gives a linear classifier.
     activation : {"relu", "tanh"}
     bias : bool
         Whether the layers have biases.
     regularizer : Regularizer, optional
-        From :mod:`dpanalysis.regularizers`; of all parameters, the biases too.
+        From :mod:`dpanalysis.regularizers`; applies to all parameters, including biases.
     row_bound : RowBound or sequence of RowBound, optional
-        Public bounds on the rows; they bound no gradient by themselves.
+        Public bounds on the rows; by themselves they do not bound gradients.
 
     Attributes
     ----------
@@ -112,11 +112,11 @@ class MLP(Network, NonconvexRisk):
         )
 
     def initial(self, rng: Any = None) -> np.ndarray:
-        """Return random weights to start from, shape ``(d,)``; biases are zero.
+        """Return random initial weights, shape ``(d,)``; biases are zero.
 
         Normal entries with variance 2/in before a relu (He) and 2/(in + out) elsewhere (Glorot).
         They do not depend on the data, so they cost no privacy. ``rng`` is None, an int, a
-        SeedSequence, a Generator, or what has a Generator's ``normal``, such as a
+        SeedSequence, a Generator, or any object with a Generator's ``normal``, such as a
         :class:`~dpanalysis.privacy.mechanisms.SystemRandom`.
 
         Examples
@@ -160,8 +160,9 @@ class MLP(Network, NonconvexRisk):
     def weak_growth(self, w: Any) -> tuple[Any, float]:
         """Return ``(beta1, beta2)`` of the weak growth condition at these weights; beta2 is 0.
 
-        :func:`~dpanalysis.theory.weak_growth_mlp` of the public row bound, with upper bounds on
-        the layers' spectral norms (:func:`~dpanalysis.theory.spectral_bound`): no decomposition.
+        Computed by :func:`~dpanalysis.theory.weak_growth_mlp` from the public row bound, with upper
+        bounds on the layers' spectral norms (:func:`~dpanalysis.theory.spectral_bound`) instead of
+        a decomposition.
 
         Examples
         --------
@@ -176,7 +177,7 @@ class MLP(Network, NonconvexRisk):
         from ...theory.value_clipping import (
             LayerSizes,
             growth_of_layers,
-            spectral_bound,  # here: the theory takes its time to load
+            spectral_bound,  # lazily: the theory is slow to import
         )
 
         growth_of_rows(CrossEntropy(), self.radius(2))

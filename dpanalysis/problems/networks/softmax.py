@@ -1,4 +1,4 @@
-"""Softmax regression: the convex network."""
+"""Softmax regression: a network without hidden layers, which is convex."""
 
 from __future__ import annotations
 
@@ -46,39 +46,39 @@ class Softmax(Network, BoundedRisk):
     .. math:: F(w) = \frac1n \sum_{i=1}^n -\ln p_{y_i}(x_i) + r(w), \qquad
               p_k(x) = \frac{e^{\langle w_k, x\rangle}}{\sum_j e^{\langle w_j, x\rangle}}.
 
-    The parameters are the rows :math:`w_1, \dots, w_K`, one after the other, in one vector of
+    The parameters are the rows :math:`w_1, \dots, w_K`, concatenated in one vector of
     :math:`d = K \times` features entries. There is no intercept; append a constant column for
-    one (and count it in the row bound).
+    one (and include it in the row bound).
 
-    A sample's gradient is :math:`(p - e_y) x^\top`. With a row bound everything that privacy
-    and rates need is public:
+    A sample's gradient is :math:`(p - e_y) x^\top`. With a row bound, all constants for privacy
+    and rates are public:
 
     - ``gradient_bound(2)`` is :math:`\sqrt2` times the L2 radius, since
       :math:`\|p - e_y\|_2^2 = (1-p_y)^2 + \sum_{j \ne y} p_j^2 \le 2 (1 - p_y)^2 \le 2`,
     - ``gradient_bound(1)`` is 2 times the L1 radius, since
-      :math:`\|p - e_y\|_1 = 2 (1 - p_y) \le 2`; both are approached as all the probability
+      :math:`\|p - e_y\|_1 = 2 (1 - p_y) \le 2`; both are approached as all probability
       goes to one wrong class, so neither can be smaller,
     - ``L`` is half the squared L2 radius plus the penalty's: the Hessian of the loss in the
       scores is :math:`\mathrm{diag}(p) - p p^\top`, whose rows have absolute sums
       :math:`2 p_k (1 - p_k) \le 1/2`, and :math:`p = (1/2, 1/2, 0, \dots)` has the
       eigenvalue 1/2.
 
-    Without a penalty, :meth:`solve` returns the minimizer whose classes' weights add up to zero:
-    adding one vector to the weights of all classes changes no probability.
+    Without a penalty, :meth:`solve` returns the minimizer whose class weights sum to zero: adding
+    one vector to the weights of all classes changes no probability.
 
     Parameters
     ----------
     X, regularizer, row_bound, size
-        As for :class:`~dpanalysis.ERM`. float32 data are computed with in single precision (rows
-        are then kept a millionth inside the bounds); losses, gradient norms and sums over blocks of
-        rows are in double. ``n x d`` arrays are never formed.
+        As for :class:`~dpanalysis.ERM`. float32 data are processed in single precision (rows are
+        then scaled to a millionth inside the bounds); losses, gradient norms and sums over blocks
+        of rows are in double. ``n x d`` arrays are never formed.
     y : array of shape (n,)
         Labels 0..K-1.
     n_classes : int, optional
         K >= 2, public. By default the largest label plus 1, which is not public: a private
         run then fails before it spends anything.
     dtype : {None, "float32", "float64"}
-        What to compute in; None takes that of ``X``.
+        Precision of the computation; None uses the dtype of ``X``.
 
     Attributes
     ----------
@@ -129,36 +129,36 @@ class Softmax(Network, BoundedRisk):
 
     @property
     def L(self) -> float:  # type: ignore[override]
-        """Smoothness that the row bound and the penalty guarantee; inf without a bound."""
+        """Smoothness that the row bound and the penalty guarantee; inf if none."""
         data = self.loss.smoothness * self.radius(2) ** 2
         return data + (0.0 if self.regularizer is None else self.regularizer.L)
 
     def gradient_bound(self, order: int) -> float:
-        """Public bound on the norm of one sample's data gradient; inf when there is none."""
+        """Public bound on the norm of one sample's data gradient; inf if there is none."""
         return (2.0 if order == 1 else self.loss.lipschitz) * self.radius(order)
 
     convex_records = True
 
     @property
     def hessian_rank(self) -> int:  # type: ignore[override]
-        """Rank of one sample's Hessian, (diag(p) - p p') times x x'."""
+        """Rank of one sample's Hessian, the Kronecker product of diag(p) - p p' and x x'."""
         return int(self.n_classes) - 1
 
     @property
     def hessian_trace(self) -> float:  # type: ignore[override]
-        """Public bound on its trace, (1 - ||p||^2) ||x||^2; inf without a row bound."""
+        """Public bound on the Hessian's trace, (1 - ||p||^2) ||x||^2; inf without a row bound."""
         return (1.0 - 1.0 / self.n_classes) * self.radius(2) ** 2
 
     derivative_bounds = (2.0, math.sqrt(2.0))  # of p - e_y
 
     @property
     def derivative_corners(self) -> int:  # type: ignore[override]
-        """Corners of the simplex of the p - e_y."""
+        """Number of corners of the simplex of all p - e_y."""
         return int(self.n_classes)
 
     @property
     def row_blocks(self) -> tuple[tuple[Block, ...], ...]:  # type: ignore[override]
-        """Every public bound on the rows, by blocks of their columns."""
+        """Every public bound on the rows, as blocks of columns."""
         return as_blocks(self.row_bounds, self.features)
 
     # Curvature and the minimizer
@@ -203,7 +203,7 @@ class Softmax(Network, BoundedRisk):
         return xp.reshape(total, (self.d,))
 
     def _find_minimizer(self) -> np.ndarray:
-        """Return the minimizer; without a penalty, that whose classes' weights add up to zero."""
+        """Return the minimizer; without a penalty, the one whose class weights sum to zero."""
         unattained = separated_below(self)
         if not unattained:
             return find_minimizer(self)
@@ -214,7 +214,7 @@ class Softmax(Network, BoundedRisk):
 
 
 class _LastClassAtZero:
-    """The problem with the last class's weights held at zero, where its Hessian is regular."""
+    """The problem with the last class's weights fixed at zero, so that its Hessian is regular."""
 
     def __init__(self, problem: Softmax) -> None:
         self._problem = problem

@@ -1,4 +1,4 @@
-"""The rows of the data: opened and checked once, then kept where they can be."""
+"""Rows of the data, opened and checked once, in memory or out of core."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .memory import InMemoryRows
 
 
 def open_rows(X: Any, y: Any, loss: Loss, bounds: Sequence[RowBound]) -> Any:
-    """Return the data of an :class:`~dpanalysis.problems.ERM`, checked: in memory, or by chunks."""
+    """Return the checked data of an :class:`~dpanalysis.problems.ERM`, in memory or in chunks."""
     if type(X).__module__.partition(".")[0] == "dask":
         from .dask import DaskChunks
 

@@ -1,8 +1,8 @@
-"""Checks and preparation of data matrices, by blocks of rows so that nothing is copied whole.
+"""Checks and preparation of data matrices, by blocks of rows to avoid copies of the whole matrix.
 
-Rows in memory may be changed by whoever holds them after they were checked, so that they are
-compared with their bounds again. A matrix whose number of columns was read off the data says so,
-and private runs refuse it.
+The owner of rows in memory may change them after they were checked, so they are compared with
+their bounds again. A matrix whose number of columns was inferred from the data is marked, and
+private runs refuse it.
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from ...kernels.products import WHOLE
 from ...privacy.facts import Block
 from ..row_bound import TOLERANCE, Order, RowBound, implied_radius, norm_name
 
-# A multiplier below is zero: subnormal numbers near it would be rounded by more than their
-# share. A product of what is left with an entry of the row is off by at most 2^-49 of the bound.
-_LEAST_SCALE = {32: 2.0**-100, 64: 2.0**-962}  # by the bits of the numbers computed in
+# A multiplier below this is set to zero: subnormal numbers near it would have too large a relative
+# rounding error. The product of any other with an entry of the row errs by at most 2^-49 of the
+# bound.
+_LEAST_SCALE = {32: 2.0**-100, 64: 2.0**-962}  # by the bits of the dtype
 
 _WORDS = (
     "; of two words make -1 and +1 by np.where(y == 'yes', 1, -1), of several 0, 1, ... by "
@@ -41,10 +42,10 @@ def is_sparse(X: Any) -> bool:
 
 
 def prepare(X: Any, y: Any, classification: bool) -> tuple[Any, Any]:
-    """Return ``X, y`` in the form the kernels want, or raise naming what is wrong.
+    """Return ``X, y`` in the form that the kernels require; raise if they are not valid.
 
-    Float32 and float64 stay as they are; anything else becomes float64. A dense matrix
-    that is not C-ordered, and a sparse one that is not CSR, is converted once.
+    Float32 and float64 are kept; anything else becomes float64. A dense matrix that is not
+    C-ordered, and a sparse one that is not CSR, is converted once.
     """
     names = _column_names(X)
     X = _matrix(X)
@@ -61,7 +62,7 @@ def prepare(X: Any, y: Any, classification: bool) -> tuple[Any, Any]:
 
 
 def check_real(name: str, array: Any) -> None:
-    """Raise TypeError unless the array's dtype is one of real numbers."""
+    """Raise TypeError unless the array's dtype is real."""
     if array.dtype.kind not in "fiub":
         words = array.dtype.kind in "OSUT" and name == "y"
         raise TypeError(
@@ -89,7 +90,7 @@ def zero_or_one(y: Any) -> bool:
 
 
 def canonical_csr(X: Any) -> Any:
-    """Return ``X`` as CSR of sorted entries without duplicates, itself where it is that."""
+    """Return ``X`` as CSR with sorted indices and no duplicates, without a copy if it is that."""
     X = sp.csr_array(X)
     X.check_format(full_check=True)  # the kernels trust the indices
     if not X.has_sorted_indices or not X.has_canonical_format:
@@ -99,7 +100,7 @@ def canonical_csr(X: Any) -> Any:
 
 
 def dense_rows(X: Any, dtype: Any) -> Any:
-    """Return ``X`` as the kernels read it, in C order and aligned; itself where it is that."""
+    """Return ``X`` in C order and aligned, as the kernels need it, without a copy if it is that."""
     return np.require(X, dtype, ["C_CONTIGUOUS", "ALIGNED"])
 
 
@@ -110,7 +111,7 @@ def _matrix(X: Any) -> Any:
     if is_sparse(X):
         check_real("X", X)
         if X.dtype not in (np.float32, np.float64):
-            X = X.astype(np.float64)  # first, since duplicates are added
+            X = X.astype(np.float64)  # first, because duplicates are summed
         X = canonical_csr(X)
     elif not is_array_api_obj(X) or is_numpy_array(X):
         refuse_mask("X", X)
@@ -129,7 +130,7 @@ def _matrix(X: Any) -> Any:
 
 
 def _of_frame(X: Any) -> np.ndarray:
-    """Return a data frame whose columns are numbers, such as pandas' nullable ones, as an array."""
+    """Return a data frame of numeric columns, such as pandas' nullable ones, as an array."""
     array = np.asarray(X)
     if array.dtype != object:
         return array
@@ -140,7 +141,7 @@ def _of_frame(X: Any) -> np.ndarray:
 
 
 def _column_names(X: Any) -> list[Any] | None:
-    """Return the names of a data frame's columns, or raise naming one that holds no numbers."""
+    """Return a data frame's column names; raise TypeError if a column is not numeric."""
     if not (hasattr(X, "columns") and hasattr(X, "dtypes")):
         return None
     names = list(X.columns)
@@ -154,7 +155,7 @@ def _column_names(X: Any) -> list[Any] | None:
 
 
 def _where(array: Any, names: list[Any] | None) -> str:
-    """Return where the first entry is that is not finite, for a message."""
+    """Return the position of the first entry that is not finite, for a message."""
     if not is_sparse(array):
         for lo, _, block in row_blocks(array):
             found = array_namespace(block).nonzero(~array_namespace(block).isfinite(block))
@@ -171,7 +172,7 @@ def _where(array: Any, names: list[Any] | None) -> str:
 
 
 def _labels(y: Any, X: Any) -> Any:
-    """Return a copy of ``y`` as floats where ``X`` lives, one for each of its rows."""
+    """Return a copy of ``y`` as floats on the device of ``X``, one for each of its rows."""
     refuse_mask("y", y)
     if is_sparse(X) or is_numpy_array(X):
         y = readable("y", y)
@@ -183,11 +184,11 @@ def _labels(y: Any, X: Any) -> Any:
     return y
 
 
-# The messages, the same whether the data are in memory or not
+# Errors, the same whether the data are in memory or not
 
 
 def refuse_shape(X: Any) -> None:
-    """Raise unless ``X`` has rows and columns, and is dense or of SciPy."""
+    """Raise unless ``X`` has rows and columns, and is dense or a SciPy matrix."""
     layout = str(getattr(X, "layout", "torch.strided"))
     if layout.startswith("torch.sparse"):
         raise TypeError(
@@ -207,13 +208,13 @@ def refuse_length(X: Any, y: Any) -> None:
 
 
 def refuse_not_finite(name: str, count: int, where: str = "") -> None:
-    """Raise ValueError where entries are not finite; ``where`` locates the first."""
+    """Raise ValueError if entries are not finite; ``where`` locates the first."""
     if count:
         raise ValueError(f"{name} must be finite, got {count} NaN or infinite entries{where}")
 
 
 def refuse_overflow(count: int, first: list[int]) -> None:
-    """Raise ValueError where the sizes of a row's entries add up to infinity."""
+    """Raise ValueError if the L1 norms of rows overflow."""
     if count:
         raise ValueError(
             f"X must have rows whose norms are finite numbers, got {count} rows whose norms "
@@ -222,13 +223,13 @@ def refuse_overflow(count: int, first: list[int]) -> None:
 
 
 def refuse_labels(first: float, zero_one: bool) -> None:
-    """Raise ValueError about labels of which ``first`` is the first wrong one."""
+    """Raise ValueError naming ``first``, the first invalid label."""
     hint = "; for labels 0 and 1 pass 2 * y - 1" if zero_one else ""
     raise ValueError(f"y must hold the labels -1 and +1 only, got {first!r}{hint}")
 
 
 def refuse_rows(bound: RowBound, count: int, first: list[int], largest: float) -> None:
-    """Raise ValueError where rows exceed a bound that is to be checked."""
+    """Raise ValueError if rows exceed a bound with ``enforce="check"``."""
     if count:
         raise ValueError(
             f"row_bound: {count} rows of X exceed the {norm_name(bound.order)} bound "
@@ -237,14 +238,14 @@ def refuse_rows(bound: RowBound, count: int, first: list[int], largest: float) -
 
 
 def read_only(array: Any) -> Any:
-    """Return an array that is ours, marked as one that is not written to any more."""
+    """Mark an array that this package owns as read-only, and return it."""
     if isinstance(array, np.ndarray):
         array.flags.writeable = False
     return array
 
 
 def as_float64(array: Any) -> Any:
-    """Return ``array`` in float64, itself where it is that already."""
+    """Return ``array`` in float64, without a copy if it is that already."""
     if is_sparse(array) or is_numpy_array(array):
         return array.astype(np.float64, copy=False)
     xp = array_namespace(array)
@@ -254,10 +255,10 @@ def as_float64(array: Any) -> Any:
 def row_blocks(
     X: Any, most: int = _BLOCK_ENTRIES, rows: int | None = None
 ) -> Iterator[tuple[int, int, Any]]:
-    """Yield ``(lo, hi, X[lo:hi])`` over blocks of ``most`` entries, on a device of 128 MB.
+    """Yield ``(lo, hi, X[lo:hi])`` over blocks of ``most`` entries, or of 128 MB on a device.
 
-    At most ``rows`` rows a block, where given; whole portions of a product of rows, which would
-    have to copy what is not.
+    A block has at most ``rows`` rows, if given. Larger blocks are whole multiples of the portion
+    of a row product, which would copy a partial one.
     """
     n = X.shape[0]
     width = (X.nnz // max(1, n) if is_sparse(X) else X.shape[-1]) if X.ndim == 2 else 1
@@ -275,7 +276,7 @@ def row_norms(X: Any, order: Order) -> Any:
         return block_norms(X, order)
     parts = []
     xp = array_namespace(X.data if is_sparse(X) else X)
-    # Large temporary arrays would be given back to the system and faulted in again.
+    # Large temporary arrays would be returned to the system and faulted in again.
     for _, _, block in row_blocks(X, _BLOCK_ENTRIES if is_sparse(X) else NORM_ENTRIES):
         size = abs(block)
         if is_sparse(block):
@@ -298,7 +299,7 @@ def row_norms(X: Any, order: Order) -> Any:
 
 
 def block_norms(X: Any, blocks: Sequence[Block]) -> Any:
-    """Return the largest norm of a block over its radius, for each row: float64, shape (n,)."""
+    """Return each row's largest ratio of a block's norm to its radius: float64, shape (n,)."""
     ends = np.cumsum([block.size for block in blocks])
     if ends[-1] != X.shape[1]:
         raise ValueError(f"row_bound: its blocks have {ends[-1]} columns, and X has {X.shape[1]}")
@@ -316,7 +317,7 @@ def block_norms(X: Any, blocks: Sequence[Block]) -> Any:
 
 
 def _block_norms_csr(X: Any, blocks: Sequence[Block]) -> Any:
-    """Do that for CSR: sums by a product with the blocks' columns, maxima entry by entry."""
+    """Compute :func:`block_norms` of CSR: sums by merging a block's columns, maxima by entry."""
     sizes = np.array([block.size for block in blocks])
     inverse = np.repeat([1.0 / block.radius for block in blocks], sizes)
     largest = np.repeat([block.order != 1 for block in blocks], sizes)
@@ -327,7 +328,7 @@ def _block_norms_csr(X: Any, blocks: Sequence[Block]) -> Any:
         box = largest[rows.indices]
         alone = sp.csr_array((np.where(box, entries, 0.0), rows.indices, rows.indptr), rows.shape)
         added = np.where(box, 0.0, entries)
-        # Entries of one block of a row are added where they have the same place.
+        # Entries of one row in the same block get one index: sparse arithmetic adds duplicates.
         shape = rows.shape[0], len(blocks)
         sums = sp.csr_array((added, place[rows.indices], rows.indptr.copy()), shape)
         found.append(np.maximum(alone.max(axis=1).toarray(), sums.max(axis=1).toarray()))
@@ -335,7 +336,7 @@ def _block_norms_csr(X: Any, blocks: Sequence[Block]) -> Any:
 
 
 def rows_over(norms: Any, bound: RowBound) -> tuple[int, list[int], float]:
-    """Return how many rows exceed a bound by more than rounding, the first, the largest norm."""
+    """Return how many rows exceed a bound beyond rounding, the first of them, the largest norm."""
     xp = array_namespace(norms)
     over = xp.nonzero(norms > bound.radius * (1.0 + TOLERANCE))[0]
     return over.shape[0], _first(over), float(xp.max(norms))
@@ -346,9 +347,9 @@ def _first(indices: Any) -> list[int]:
 
 
 def overflowing(X: Any) -> tuple[int, list[int]]:
-    """Return how many rows have entries whose sizes add up to infinity, and the first of them.
+    """Return the number of rows whose L1 norm overflows, and the first of them.
 
-    That is the largest of the norms, so that no other overflows where this one does not.
+    The L1 norm is the largest of the norms: if it does not overflow, no other does.
     """
     values = X.data if is_sparse(X) else X
     if not values.shape[0]:
@@ -365,15 +366,14 @@ def overflowing(X: Any) -> tuple[int, list[int]]:
 def row_scale(
     X: Any, bounds: Sequence[RowBound], norms_of: Callable[[Any, Order], Any] = row_norms
 ) -> Any:
-    r"""Return the factors that bring every row inside the bounds, or None when all are.
+    r"""Return the factors that scale every row inside the bounds, or None if all are inside.
 
-    Raises ValueError where a bound is to be checked and a row lies outside.
+    Raises ValueError if a row exceeds a bound with ``enforce="check"``.
 
-    A factor is :math:`(1 - 2^{-48}) R/\|x\|` for the radius R, rounded; it is 0 where that is
-    too small a number for the dtype of X, and such a row then counts as one of zeros. So the
-    scaled row is within the bound but for the rounding of its norm, which is less than 2^-48 of
-    it for up to 16 features, and part of :func:`dpanalysis.kernels.rounding.sum_rounding` for
-    more.
+    A factor is :math:`(1 - 2^{-48}) R/\|x\|` for the radius R, rounded; it is 0 if that is too
+    small for the dtype of X, and the row then counts as a row of zeros. So the scaled row is within
+    the bound up to the rounding of its norm, which is less than 2^-48 of it for up to 16 features,
+    and included in :func:`dpanalysis.kernels.rounding.sum_rounding` for more.
     """
     scale = None
     for bound in bounds:
@@ -383,7 +383,7 @@ def row_scale(
             refuse_rows(bound, *rows_over(norms, bound))
         over = norms > bound.radius
         if bool(xp.any(over)):
-            # A hair below, so that rounding leaves no row over the bound.
+            # Slightly below, so that rounding leaves no row over the bound.
             factor = (1.0 - 2.0**-48) * bound.radius / xp.where(over, norms, xp.ones_like(norms))
             least = _LEAST_SCALE[array_namespace(X.data if is_sparse(X) else X).finfo(X.dtype).bits]
             factor = xp.where(factor < least, xp.zeros_like(norms), factor)
@@ -395,23 +395,23 @@ def row_scale(
 # Changed rows
 
 
-# So many entries are worth a kernel.
+# Number of entries from which on the compiled kernel pays off.
 _MANY = 1 << 20
 
 
 def recheck_slack(d: int) -> float:
-    """Return the relative growth of a row that is not noticed: two roundings of its norm.
+    """Return the relative growth of a row that goes undetected: two roundings of its norm.
 
-    The norms of a row of d entries may be computed in different orders.
+    The two norms of a row of d entries may be summed in different orders.
     """
     return 2.0**-40 + 4.0 * (d + 16) * 2.0**-53
 
 
 def row_limits(bounds: Sequence[RowBound], d: int) -> tuple[float, float, float]:
-    """Return the bounds that sums compare rows with: see :mod:`dpanalysis.kernels.norms`.
+    """Return the limits that sums enforce for each row: see :mod:`dpanalysis.kernels.norms`.
 
-    On the L1 and on the L2 norm, from which all that is public of a row in these norms follows,
-    and on a norm relative to the kept one; all with the rounding of :func:`recheck_slack`.
+    They limit the L1 norm and the L2 norm, which imply every public bound of a row in these norms,
+    and the ratio of a norm to the cached one; all include the slack of :func:`recheck_slack`.
     """
     sizes = [
         implied_radius([b], 1, d) for b in bounds if b.order == 1 or isinstance(b.order, tuple)
@@ -422,11 +422,11 @@ def row_limits(bounds: Sequence[RowBound], d: int) -> tuple[float, float, float]
 
 
 def check_unchanged(X: Any, scale: Any, bounds: Sequence[RowBound], norms: Any = None) -> None:
-    """Raise ValueError where a row has grown since its multiplier and its norm were computed."""
+    """Raise ValueError if a row has grown since its multiplier and its norm were computed."""
     if is_sparse(X):
         _check_indices(X)
     allowed: list[tuple[Order, Any]] = [(bound.order, bound.radius) for bound in bounds]
-    if norms is not None or not allowed:  # without any bound, whether the rows are finite
+    if norms is not None or not allowed:  # without any bound, check that the rows are finite
         allowed.append((2, math.inf if norms is None else norms))
     more, sizes = 1.0 + recheck_slack(X.shape[1]), {}
     for order, limit in allowed:
@@ -449,7 +449,7 @@ def check_unchanged(X: Any, scale: Any, bounds: Sequence[RowBound], norms: Any =
 
 @np.errstate(all="ignore")
 def _quick_norms(X: Any, order: Order) -> Any:
-    """Return the norms of the rows, in float64 and one read, careful where squares vanish."""
+    """Return the row norms in float64, in one pass; recompute those whose squares underflow."""
     if isinstance(order, tuple) or order == math.inf:
         return row_norms(X, order)
     if is_sparse(X):
@@ -458,7 +458,7 @@ def _quick_norms(X: Any, order: Order) -> Any:
     elif not is_numpy_array(X):
         return row_norms(X, order)
     elif X.size >= _MANY and X.flags.c_contiguous and X.dtype.char in "fd":
-        from ...kernels.norms import norms  # here: Numba takes its time
+        from ...kernels.norms import norms  # lazily: Numba is slow to import
 
         return norms(X, int(order))
     elif order == 2:
@@ -476,8 +476,8 @@ def _quick_norms(X: Any, order: Order) -> Any:
 
 
 def _check_indices(X: Any) -> None:
-    """Raise ValueError where a CSR matrix is not canonical any more: the kernels trust it."""
-    fresh = sp.csr_array((X.data, X.indices, X.indptr), X.shape)  # with nothing remembered
+    """Raise ValueError if a CSR matrix is no longer canonical, as the kernels assume."""
+    fresh = sp.csr_array((X.data, X.indices, X.indptr), X.shape)  # without cached flags
     try:
         fresh.check_format(full_check=True)
         canonical = fresh.has_canonical_format
@@ -490,17 +490,17 @@ def _check_indices(X: Any) -> None:
         )
 
 
-# Widths read off the data
+# Widths inferred from the data
 
 
 class _ReadWidthArray(np.ndarray):
-    """Dense rows; slices, and what arithmetic and stacking make of them, are of this class, too."""
+    """Dense rows; slices and the results of arithmetic and stacking keep this class."""
 
     __array_priority__ = 1.0
 
 
 class _ReadWidth:
-    """Sparse rows; slices, copies, other formats and dense rows made of them are marked, too."""
+    """Sparse rows; slices, copies, other formats and dense conversions stay marked."""
 
     _csr_container = property(lambda self: _ReadWidthCSR)
     _csc_container = property(lambda self: _ReadWidthCSC)
@@ -526,17 +526,17 @@ class _ReadWidthCOO(_ReadWidth, sp.coo_array):
 
 
 def with_read_width(X: Any) -> Any:
-    """Return rows, sparse or dense, marked: the same numbers in a class that says so."""
+    """Return the same rows, sparse or dense, in a class that marks their width as inferred."""
     return _ReadWidthCSR(X) if sp.issparse(X) else np.asarray(X).view(_ReadWidthArray)
 
 
 def has_read_width(X: Any) -> bool:
-    """Whether the rows are marked."""
+    """Whether the rows are marked as having an inferred width."""
     return isinstance(X, _ReadWidthArray | _ReadWidth)
 
 
 def refuse_read_width() -> NoReturn:
-    """Raise ValueError: a private run must not have rows that are marked."""
+    """Raise ValueError: a private run must not use rows of inferred width."""
     raise ValueError(
         "n_features must be given to load_libsvm for a private run: without it the number of "
         "columns of X is the largest index in the private file, and the shape of the answer would "

@@ -1,6 +1,6 @@
-"""Data in a Dask array: a task for each chunk of rows, a tree of additions, one call a sum.
+"""Data in a Dask array: one task per chunk of rows, a tree of additions, one call per sum.
 
-The scheduler is the one that is current: threads, processes, or a cluster.
+The current scheduler runs them: threads, processes, or a cluster.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from .mapped import BLOCK_BYTES, ROW_BYTES, Blocks, Call, Chunks, add
 from .memory import RowStatistics
 
 _BRANCHES = 8  # of the tree of additions
-_MOST_CHUNKS, _ROWS_IN_CHUNK = 1024, 4096  # so many chunks, or one for so many rows, with a size
+_MOST_CHUNKS, _ROWS_IN_CHUNK = 1024, 4096  # with a size: this many chunks, or one per so many rows
 
 
 class DaskChunks(Chunks):
-    """Chunks of rows of a Dask array, checked.
+    """Checked chunks of rows of a Dask array.
 
     Chunks of X are NumPy arrays of any real dtype, or SciPy CSR matrices. Chunks along the features
-    are put together, and unknown sizes are computed, with a warning. A NumPy array y is sent to a
+    are merged and unknown sizes are computed, each with a warning. A NumPy array y is sent to a
     cluster with every sum; a Dask array is not.
     """
 
@@ -57,11 +57,11 @@ class DaskChunks(Chunks):
             y = y.rechunk((X.chunks[0],))
         else:
             refuse_mask("y", y)
-            y = np.array(y)  # a copy, which nobody else holds
+            y = np.array(y)  # a copy that nothing else refers to
             check_real("y", y)
             refuse_length(X, y)
             y = da.from_array(y, chunks=(X.chunks[0],))
-        self._source = X, y  # what a cluster holds of them is freed when these are
+        self._source = X, y  # a cluster frees its data when these are deleted
         sizes = X.chunks[0]
         self._chunks = [
             (int(end - size), int(end), rows, labels)
@@ -77,16 +77,16 @@ class DaskChunks(Chunks):
 
     @property
     def parts(self) -> int:
-        """Largest number of parts whose sums are added: each chunk is added by blocks of rows."""
+        """Largest number of parts whose sums are added: each chunk is summed by blocks of rows."""
         return sum(3 + (hi - lo) // self._step for lo, hi, _, _ in self._chunks)
 
     @property
     def _step(self) -> int:
-        """Rows of a block at least: of a dense one, which has the fewest."""
+        """Minimum number of rows in a block, that of a dense one."""
         return max(1, BLOCK_BYTES // (2 * (8 * self.d + ROW_BYTES)))
 
     def most_parts(self, rows: int) -> int:
-        """Return the largest number of parts of ``rows`` rows in as many chunks as are allowed."""
+        """Return the largest number of parts of ``rows`` rows in the allowed number of chunks."""
         most = max(_MOST_CHUNKS, rows // _ROWS_IN_CHUNK)
         if len(self._chunks) > most:
             raise ValueError(
@@ -109,7 +109,7 @@ class DaskChunks(Chunks):
         return tasks
 
     def _split(self, rows: Any) -> Iterator[Any]:
-        """Yield the rows of each chunk, counted from its own first row."""
+        """Yield the rows of each chunk, numbered from its own first row."""
         several = isinstance(rows, list)
         parts = [None if part is None else np.sort(part) for part in (rows if several else [rows])]
         for lo, hi, _, _ in self._chunks:
@@ -133,7 +133,7 @@ class DaskChunks(Chunks):
         z, labels = super().predictions(ray, rows)
         if rows is None:
             return z, labels
-        place = np.empty(len(rows), np.int64)  # of each row asked for among the sorted ones
+        place = np.empty(len(rows), np.int64)  # of each requested row in sorted order
         place[np.argsort(rows, kind="stable")] = np.arange(len(rows))
         return z[place], labels[place]
 
@@ -146,14 +146,14 @@ def _known(name: str, array: Any) -> Any:
         f"{name} has chunks of unknown sizes, which are computed now by a pass over the data; "
         f"{name}.compute_chunk_sizes() beforehand does it once",
     )
-    return array.copy().compute_chunk_sizes()  # which changes the array it is called on
+    return array.copy().compute_chunk_sizes()  # modifies the array in place
 
 
-# What workers run
+# Run by the workers
 
 
 def _blocks(public: Any, lo: int, hi: int, X: Any, y: Any) -> Blocks:
-    """Return the rows of a chunk, if they are what the array's metadata say."""
+    """Return the rows of a chunk; raise if they differ from the array's metadata."""
     d, loss, bounds = public
     if not (is_sparse(X) or isinstance(X, np.ndarray)):
         raise TypeError(f"chunks of X must be NumPy arrays or SciPy CSR matrices, got {type(X)}")

@@ -1,9 +1,9 @@
-"""Data in files, visited by blocks of rows, so that memory does not grow with their number.
+"""Data in files, read by blocks of rows, so that memory does not grow with the number of rows.
 
-A sum over samples is a sum over blocks. A block is read, converted where its dtype needs it,
-and its norms and multipliers are computed from it each time: nothing of the length of the data
-is kept, and what enters a sum is within the public bounds whatever a file holds by now. The
-blocks depend on the shape of the data alone and are added in their order, so that any number of
+A sum over samples is a sum over blocks. Each time a block is read, it is converted if its dtype
+requires it, and its norms and multipliers are recomputed: nothing of the length of the data is
+stored, and the rows that enter a sum are within the public bounds whatever the file contains by
+then. The blocks depend only on the shape of the data and are added in order, so that any number of
 threads or workers gives the same bits.
 """
 
@@ -38,12 +38,12 @@ from .memory import InMemoryRows, RowStatistics
 
 
 def mapping(array: Any) -> Any:
-    """Return the mapping of a file that ``array`` lies in, or None."""
+    """Return the file mapping that backs ``array``, or None."""
     return getattr(array, "_mmap", None) if isinstance(array, np.memmap) else None
 
 
 class Mapped:
-    """A memmap that knows its file's size, and is opened again where it is unpickled."""
+    """A memmap that records its file's size and is reopened when unpickled."""
 
     def __init__(self, array: Any) -> None:
         self.array = array
@@ -51,8 +51,8 @@ class Mapped:
         self.check()
 
     def check(self) -> None:
-        """Raise OSError if the file's size has changed: past its end a read kills the process."""
-        now = mapping(self.array).size()  # that of the file, by fstat
+        """Raise OSError if the file's size has changed: a read past its end kills the process."""
+        now = mapping(self.array).size()  # of the file, by fstat
         if now != self._bytes or now < self._start() + len(mapping(self.array)):
             raise OSError(
                 f"{self.array.filename or 'a file without a name'} has changed its size while it "
@@ -60,7 +60,7 @@ class Mapped:
             )
 
     def _start(self) -> int:
-        """Return where the mapping starts in the file."""
+        """Return the offset of the mapping in the file."""
         offset: int = self.array.offset
         return offset - offset % mmap.ALLOCATIONGRANULARITY
 
@@ -69,7 +69,7 @@ class Mapped:
         order = "C" if array.flags.c_contiguous else "F"
         if array.filename is None or not (array.flags.c_contiguous or array.flags.f_contiguous):
             raise TypeError(f"cannot pickle rows that are no whole part of a named file: {array!r}")
-        # Of a slice of a memmap, ``offset`` is that of the memmap.
+        # The ``offset`` of a slice of a memmap is that of the whole memmap.
         first = np.frombuffer(mapping(array), np.uint8).__array_interface__["data"][0]
         offset = self._start() + array.__array_interface__["data"][0] - first
         return _reopen, (array.filename, array.dtype, offset, array.shape, order, self._bytes)
@@ -87,24 +87,24 @@ def _reopen(
 # Blocks of rows
 
 
-BLOCK_BYTES = 1 << 24  # large enough to start the threads for, small enough to be nothing
+BLOCK_BYTES = 1 << 24  # large enough to be worth starting threads, small enough for any memory
 ROW_BYTES = 32  # label, norm, multiplier and weight of a row
-_ROWS_KEPT = 1 << 22  # up to that many, those are kept
+_ROWS_KEPT = 1 << 22  # number of rows up to which those four are kept
 
 Call = Callable[[Any, Any, Any], Any]  # of a part, its rows, its weights
 
 
 class Chunks(ABC):
-    """Rows that are not held in memory, with the sums of :class:`InMemoryRows`."""
+    """Abstract base class of rows outside memory, with the sums of :class:`InMemoryRows`."""
 
     n: int
     d: int
     on_host = True
-    X = None  # never whole
-    y = np.empty(0)  # tells where the data live
+    X = None  # never loaded as a whole
+    y = np.empty(0)  # identifies the namespace and device
 
     def check_unchanged(self) -> None:  # noqa: B027
-        """Do nothing: rows are brought within the bounds each time that they are read."""
+        """Do nothing: rows are scaled to the bounds each time they are read."""
 
     @property
     @abstractmethod
@@ -113,11 +113,11 @@ class Chunks(ABC):
 
     @abstractmethod
     def _all(self, call: Call, rows: Any, weights: Any) -> list[Any]:
-        """Return ``call(part, rows, weights)`` of every part that has rows, in their order."""
+        """Return ``call(part, rows, weights)`` for every part that has rows, in order."""
 
     @abstractmethod
     def _sum(self, call: Call, rows: Any, weights: Any) -> tuple[Any, ...] | None:
-        """Add these tuples, entry by entry; None where there is no part."""
+        """Return the elementwise sum of these tuples; None if there is no part."""
 
     def sums(
         self, W: Any, rows: Any, clipping: Any, weights: Any, value: bool, gradient: bool
@@ -133,7 +133,7 @@ class Chunks(ABC):
         return values, gradients if gradient else np.empty((R, 0)), clipped
 
     def predictions(self, ray: Any, rows: Any) -> tuple[Any, Any]:
-        """See :meth:`InMemoryRows.predictions`; they take memory for every row asked for."""
+        """See :meth:`InMemoryRows.predictions`; needs memory for every requested row."""
         found = self._all(lambda part, rows, _: part.predictions(ray, rows), rows, None)
         z, labels = zip(*found) if found else ([np.empty((0, ray.shape[1]))], [np.empty(0)])
         return np.concatenate(z), np.concatenate(labels)
@@ -155,7 +155,7 @@ class Chunks(ABC):
 
 
 def add(parts: Iterable[tuple[Any, ...]]) -> tuple[Any, ...] | None:
-    """Add tuples of arrays, in their order."""
+    """Add tuples of arrays elementwise, in order; None if there are none."""
     total = None
     for part in parts:
         total = part if total is None else tuple(a + b for a, b in zip(total, part))
@@ -163,10 +163,10 @@ def add(parts: Iterable[tuple[Any, ...]]) -> tuple[Any, ...] | None:
 
 
 class Blocks(Chunks):
-    """Rows of an array on this machine, mapped from a file or in memory, by blocks.
+    """Rows of a local array, memory-mapped or in memory, processed by blocks.
 
-    X is of any real dtype and order, dense or sparse. ``in_place``: X, which the kernels can read,
-    is one block, checked here.
+    X may have any real dtype and order, dense or sparse. ``in_place``: X, which the kernels can
+    read directly, is one block, checked here.
     """
 
     def __init__(
@@ -180,13 +180,13 @@ class Blocks(Chunks):
         self.n, self.d = X.shape
         self._loss, self._bounds = loss, tuple(bounds)
         self._in_place = in_place
-        if is_sparse(X):  # converted first, since entries given twice are added
+        if is_sparse(X):  # converted first, because duplicate entries are summed
             X = X.astype(_kernel_dtype(X.dtype), copy=False).tocsr()
         self._sources = [a if mapping(a) is None else Mapped(a) for a in (X, y)]
         self._open()
 
     def _open(self) -> None:
-        # As plain arrays: a slice of a memmap costs several times as much.
+        # Plain arrays: slicing a memmap costs several times as much.
         arrays: list[Any] = [
             source if is_sparse(source) else np.asarray(getattr(source, "array", source))
             for source in self._sources
@@ -200,13 +200,13 @@ class Blocks(Chunks):
 
     @classmethod
     def mapped(cls, X: np.memmap, y: Any, loss: Loss, bounds: Sequence[RowBound]) -> Blocks:
-        """Return the blocks of a mapped file, checked.
+        """Return the checked blocks of a mapped file.
 
-        Few rows that are what the kernels read are one block, used in place.
+        A small number of rows that the kernels can read directly are one block, used in place.
         """
         check_real("X", X)
         refuse_mask("y", y)
-        y = np.array(y) if mapping(y) is None else y  # a copy, which nobody else holds
+        y = np.array(y) if mapping(y) is None else y  # a copy that nothing else refers to
         check_real("y", y)
         refuse_shape(X)
         refuse_length(X, y)
@@ -217,7 +217,7 @@ class Blocks(Chunks):
         return blocks
 
     def statistics(self, start: int = 0) -> RowStatistics:
-        """Look at every row once; ``start`` is the number of the first."""
+        """Return the statistics of all rows, read once; ``start`` is the number of the first."""
 
         def look(chosen: slice) -> RowStatistics:
             X, y = self._read(chosen)
@@ -236,12 +236,12 @@ class Blocks(Chunks):
         return 1 if self._whole is not None else 2 + sum(1 for _ in self._slices(self.n))
 
     def most_parts(self, rows: int) -> int:
-        """Return the largest number of parts of any dense file of at most ``rows`` rows."""
+        """Return the largest number of parts for any dense file of at most ``rows`` rows."""
         entry = _kernel_dtype(self._rows.dtype).itemsize
         return 2 + -(-rows // _rows_in_block(entry * self.d))
 
     def _slices(self, count: int) -> Iterator[slice]:
-        """Cut ``count`` rows into blocks."""
+        """Yield the slices that divide ``count`` rows into blocks."""
         X = self._rows
         entry = _kernel_dtype(X.dtype).itemsize
         width = 2 * entry * X.nnz // max(1, self.n) if is_sparse(X) else entry * self.d
@@ -255,10 +255,10 @@ class Blocks(Chunks):
                 source.check()
 
     def _read(self, chosen: Any) -> tuple[Any, Any]:
-        """Return rows and labels of a slice or of an index array, as the kernels want them."""
+        """Return rows and labels for a slice or an index array, in the form the kernels need."""
         self._check_files()
         dtype = _kernel_dtype(self._rows.dtype)
-        labels = self._labels[chosen].astype(np.float64)  # a copy, which nobody else holds
+        labels = self._labels[chosen].astype(np.float64)  # a copy that nothing else refers to
         if is_sparse(self._rows):
             return canonical_csr(self._rows[chosen]), labels
         whole = isinstance(chosen, slice)
@@ -291,10 +291,10 @@ class Blocks(Chunks):
         return InMemoryRows(X, y, self._loss, scale, norms_of, bounds)
 
     def _lost(self, y: Any, norms: dict[Order, Any]) -> Any:
-        """Return which rows are not valid any more, and count as rows of zeros with label 1.
+        """Return a mask of the rows that have become invalid, which count as zeros with label 1.
 
-        A file may be changed after it was checked. An error in the middle of a run would reveal
-        that such a record is there; a row of zeros is a record as any other.
+        A file may change after it was checked. An error in the middle of a run would reveal the
+        presence of such a record; a row of zeros is a record like any other.
         """
         lost = ~np.isfinite(y)
         if self._loss.classification:
@@ -327,15 +327,15 @@ class Blocks(Chunks):
         return super().sums(W, rows, clipping, weights, value, gradient)
 
     def check_unchanged(self) -> None:
-        """Raise ValueError where rows that are used in place have grown since they were checked.
+        """Raise ValueError if rows used in place have grown since they were checked.
 
-        Others are brought within the bounds each time that they are read.
+        Other rows are scaled to the bounds each time they are read.
         """
         self._check_files()
         if self._whole is not None:
             self._whole.check_unchanged()
 
-    # Between processes
+    # Pickling
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_rows": None, "_labels": None, "_whole": None}
@@ -346,12 +346,12 @@ class Blocks(Chunks):
 
 
 def _rows_in_block(width: int) -> int:
-    """Return how many rows of so many bytes are a block."""
+    """Return the number of rows per block, for rows of ``width`` bytes."""
     return max(1, BLOCK_BYTES // (width + ROW_BYTES))
 
 
 def _emptied(X: Any, lost: Any) -> Any:
-    """Return a copy of ``X`` with zeros in the rows that are lost."""
+    """Return a copy of ``X`` with zeros in the ``lost`` rows."""
     if is_sparse(X):
         kept = np.where(np.repeat(lost, np.diff(X.indptr)), 0, X.data).astype(X.dtype)
         return sp.csr_array((kept, X.indices, X.indptr), X.shape)
@@ -361,5 +361,5 @@ def _emptied(X: Any, lost: Any) -> Any:
 
 
 def _kernel_dtype(dtype: np.dtype) -> np.dtype:
-    """Return float32 where it holds every number of ``dtype``, else float64."""
+    """Return float32 if it represents every number of ``dtype`` exactly, else float64."""
     return np.dtype(np.float32 if np.can_cast(dtype, np.float32) else np.float64)

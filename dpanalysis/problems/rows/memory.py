@@ -1,4 +1,4 @@
-"""Rows in memory: the sums over them that problems of linear predictors need."""
+"""Rows in memory, with the sums over them that linear predictors need."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from .checks import (
 
 @dataclass(frozen=True)
 class RowStatistics:
-    """What one look at every row finds; those of two parts can be added."""
+    """Results of checking every row once; those of two parts can be added."""
 
     not_finite: tuple[int, ...]  # in X and in y
     overflow: tuple[int, list[int]]  # see overflowing
@@ -59,7 +59,7 @@ class RowStatistics:
         norms_of: Callable[[Any, Order], Any],
         start: int,
     ) -> RowStatistics:
-        """Look at rows that start at number ``start``."""
+        """Return the statistics of rows, of which the first has the number ``start``."""
         wrong = wrong_labels(y) if classification else y[:0]
         over = []
         for bound in bounds:
@@ -83,7 +83,7 @@ class RowStatistics:
         return RowStatistics(bad, overflow, wrong, zero_one, over)
 
     def check(self, bounds: Sequence[RowBound]) -> None:
-        """Raise ValueError where the rows are not what they must be."""
+        """Raise ValueError if the rows or labels are not valid."""
         for name, count in zip(("X", "y"), self.not_finite):
             refuse_not_finite(name, count)
         refuse_overflow(*self.overflow)
@@ -98,7 +98,7 @@ class RowStatistics:
 
 
 def finite_or_zero(array: Any) -> Any:
-    """Return the array with 0 for what is not finite: a record that overflows adds nothing."""
+    """Replace entries that are not finite by 0: a record that overflows adds nothing."""
     xp = array_namespace(array)
     return xp.where(xp.isfinite(array), array, xp.zeros_like(array))
 
@@ -107,17 +107,17 @@ class HostSums(ArraySums):
     """Sums by NumPy and SciPy, for losses and clipping rules that are not compiled."""
 
     def sums(self, *arguments: Any) -> tuple[Any, Any, Any]:
-        """See :meth:`ArraySums.sums`; one thread, so that any number gives the same bits."""
+        """See :meth:`ArraySums.sums`; on one thread, so that the bits never vary."""
         with one_blas_thread():
             return super().sums(*arguments)
 
 
 class InMemoryRows:
-    """Rows, labels and multipliers of the rows, in the form that :func:`prepare` gives.
+    """Rows, labels and multipliers of the rows, in the form returned by :func:`prepare`.
 
-    ``norms(X, order)`` are the norms of rows (n,), and ``bounds`` those that ``scale`` (n,) keeps.
-    X is not copied, and may be written to: see the notes of :class:`~dpanalysis.ERM`. Labels,
-    multipliers and kept norms are copies that nobody else holds.
+    ``norms(X, order)`` are the norms of rows (n,), and ``scale`` (n,) enforces ``bounds``. X is not
+    copied and may be written to: see the notes of :class:`~dpanalysis.ERM`. Labels, multipliers and
+    cached norms are copies that nothing else refers to.
     """
 
     def __init__(
@@ -144,18 +144,18 @@ class InMemoryRows:
         return 1
 
     def __getstate__(self) -> dict[str, Any]:
-        # A pickled kernel would be compiled again in the other process; loaded, it is cached.
+        # The other process would compile a pickled kernel again; it can load it from the cache.
         return {**self.__dict__, "_backends": {}}
 
     def sums(
         self, W: Any, rows: Any, clipping: Any, weights: Any, value: bool, gradient: bool
     ) -> tuple[Any, Any, Any]:
-        """Return ``values (R,), gradients (R, d), clipped (R,)``; arguments are checked."""
+        """Return ``values (R,), gradients (R, d), clipped (R,)``, for checked arguments."""
         norms = None if clipping is None else self.norms()
         return self.backend(clipping).sums(W, rows, clipping, norms, weights, value, gradient)
 
     def backend(self, clipping: Clipping | None = None) -> Any:
-        """Return the sums' implementation, created on first use (it may import Numba)."""
+        """Return the implementation of the sums, created on first use (it may import Numba)."""
         rule = type(clipping)
         if rule not in self._backends:
             kind: Any = ArraySums
@@ -174,13 +174,13 @@ class InMemoryRows:
         return self._kept_norms
 
     def check_unchanged(self) -> None:
-        """Raise ValueError where a row has grown since it was checked; one read of X."""
+        """Raise ValueError if a row has grown since it was checked; one pass over X."""
         check_unchanged(self.X, self.scale, self._bounds, self._kept_norms)
 
     def predictions(self, ray: Any, rows: Any) -> tuple[Any, Any]:
         """Return ``<x, w>`` for the columns w of ``ray`` (d, k), shape (m, k), and the labels."""
         data, labels, scale = self._take(rows)
-        # What overflows is for the caller to bound; a warning would reveal that it is there.
+        # The caller bounds values that overflow; a warning would reveal them.
         with one_blas_thread(), np.errstate(all="ignore"):
             blocks = [row_product(as_float64(block), ray) for _, _, block in row_blocks(data)]
         xp = array_namespace(ray)
@@ -188,7 +188,7 @@ class InMemoryRows:
         return (z if scale is None else z * scale[:, None]), labels
 
     def _take(self, rows: Any) -> tuple[Any, Any, Any]:
-        """Return rows, labels and scales of the samples ``rows``, of all by default."""
+        """Return rows, labels and scales of the samples ``rows``, or of all if None."""
         data, labels, scale = self.X, self.y, self.scale
         if rows is None:
             return data, labels, scale
@@ -202,7 +202,7 @@ class InMemoryRows:
         data, labels, scale = self._take(rows)
         for lo, hi, block in row_blocks(data, rows=BLOCK_ROWS if self.on_host else None):
             part = None if scale is None else scale[lo:hi]
-            # A copy on the host: whoever holds X may write to it after a row was measured.
+            # A copy on the host: the owner of X may write to it after a norm was computed.
             block = block.astype(np.float64) if self.on_host else as_float64(block)
             block = bounded_rows(block, part, self._limits)
             if part is not None:
@@ -239,7 +239,7 @@ class InMemoryRows:
         return total.close()[0, :]
 
     def correct(self, W: Any) -> Any:
-        """Count the labels that the sign of ``<x, w>`` gets right, for each row of ``W``."""
+        """Count the labels predicted correctly by the sign of ``<x, w>``, for each row of ``W``."""
         xp = array_namespace(W)
         right = xp.zeros(W.shape[0], dtype=xp.int64, device=W.device)
         with one_blas_thread():
