@@ -72,7 +72,7 @@ def power() -> str:
     kinds = dict.fromkeys(re.split(r",| of \d", name)[0] for name, _ in rows)
     drawn = re.search(r"Of (\d+) mechanisms drawn by a generator .*? ([\d.]+) % are refuted", page)
     most = max(ratio for _, ratio in rows)
-    share = f"; one audit refutes {drawn[2]} % of {drawn[1]} drawn at random" if drawn else ""
+    share = f"; one audit refutes {drawn[2]} % of {drawn[1]} random ones" if drawn else ""
     return (
         f"At confidence {at} nine of ten audits refute each of {len(rows)} mechanisms "
         f"({', '.join(kinds)}) with {most:g} times an oracle's runs{share}."

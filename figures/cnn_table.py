@@ -201,8 +201,8 @@ def gain_in_words(tables: dict[str, Table]) -> str:
     )
     said = [f"at {apart}"] * bool(apart) + [f"not at {within}"] * bool(within)
     return (
-        f"The gain of PSAC over GC by step size (points, 95 % interval over shared seeds) is{first} "
-        f"{listed}; the published {mean:.2f} ± {half:.2f} differs from it beyond chance "
+        f"The gain of PSAC over GC by step size (points, 95 % interval over shared seeds) is"
+        f"{first} {listed}; the published {mean:.2f} ± {half:.2f} differs from it beyond chance "
         f"{', '.join(said)}"
     )
 
