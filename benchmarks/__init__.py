@@ -1,13 +1,13 @@
-"""Speed and memory beside peers, as ratios of medians within one run: ``python -m benchmarks``.
+"""Speed and memory compared with peers, as ratios of medians of one run: ``python -m benchmarks``.
 
-Each module has ``run(quick)``, which yields :class:`benchmarks.table.Row`; what is asked of a row
-is in :mod:`benchmarks.targets`. Never part of the tests.
+Each module has ``run(quick)``, which yields :class:`benchmarks.table.Row`; the targets of the rows
+are in :mod:`benchmarks.targets`. Never part of the tests.
 """
 
 import os
 
 ENVIRONMENT = dict(os.environ)
-"""As it was when the benchmarks began: the peers' own."""
+"""The value when the benchmarks started, which peers use."""
 
 BENCHMARKS = [
     "kernels",

@@ -29,7 +29,7 @@ SETTINGS = (*POOLS, "NUMBA_NUM_THREADS", "OMP_WAIT_POLICY", "GOMP_SPINCOUNT")
 
 
 def machine() -> dict[str, str]:
-    """Return the machine, the versions and the settings, in the order to show."""
+    """Return machine, versions and settings, in display order."""
     versions = []
     for package in PACKAGES:
         try:
@@ -51,7 +51,7 @@ def machine() -> dict[str, str]:
 
 
 def _first(path: str, field: str) -> str:
-    """Return the first value of a field in a file of ``field : value`` lines, or nothing."""
+    """Return the first value of a field in a file of ``field : value`` lines, or ""."""
     try:
         lines = Path(path).read_text().splitlines()
     except OSError:  # not Linux
@@ -60,7 +60,7 @@ def _first(path: str, field: str) -> str:
 
 
 def _device() -> str:
-    """Return the GPUs with their driver, or nothing."""
+    """Return the GPUs with their driver, or ""."""
     if not shutil.which("nvidia-smi"):
         return ""
     command = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
@@ -74,7 +74,7 @@ def _memory() -> str:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run what is asked for and write it where it is wanted."""
+    """Run the requested benchmarks and write the requested files."""
     given = sys.argv[1:] if argv is None else argv
     if given[:1] == ["penalty"]:
         from .accuracy.penalty import main as penalty
@@ -94,8 +94,8 @@ def main(argv: list[str] | None = None) -> int:
         return accuracy(given[1:], machine())
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",
-        description="Time dpanalysis beside its peers. Machines differ: quote the ratios.",
-        epilog="Accuracy beside peers: python -m benchmarks accuracy --help, and its penalty: "
+        description="Time dpanalysis and its peers. Machines differ: quote the ratios.",
+        epilog="Accuracy against peers: python -m benchmarks accuracy --help, and its penalty: "
         "python -m benchmarks penalty --help; of regression: python -m benchmarks regression "
         "--help.",
     )
@@ -106,7 +106,7 @@ def main(argv: list[str] | None = None) -> int:
         "--markdown", metavar="FILE", type=Path, help="also write a page; plots go to its images/"
     )
     parser.add_argument(
-        "--into", metavar="FILE", type=Path, help="exchange these sections in a page that is there"
+        "--into", metavar="FILE", type=Path, help="replace these sections in an existing page"
     )
     arguments = parser.parse_args(argv)
     unknown = sorted(set(arguments.names) - set(BENCHMARKS))
@@ -150,14 +150,14 @@ def main(argv: list[str] | None = None) -> int:
             images += [f"images/{path.name}" for path in module.plot(folder)]
         _write(
             arguments, about, began, sections, images, summaries
-        )  # a run that breaks off keeps what it has
+        )  # an interrupted run keeps its finished sections
     for why in skipped.values():
         print(f"skipped: {why}")
     return 0
 
 
 def _run(quick: bool, seconds: float) -> str:
-    """Return when a run was, and how long it took."""
+    """Return the date and the duration of a run."""
     kind = "quick" if quick else "full"
     return f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d}, {kind}, {seconds:.0f} s"
 
@@ -170,7 +170,7 @@ def _write(
     images: list[str],
     summaries: dict[str, str],
 ) -> None:
-    """Write the files that were asked for."""
+    """Write the requested files."""
     about["Run"] = _run(arguments.quick, time.perf_counter() - began)
     if arguments.json:
         rows = [row for part in sections.values() for row in part]

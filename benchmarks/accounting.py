@@ -78,7 +78,7 @@ def peer_calibration() -> Any:
 
 
 def plan(rate: float, steps: int) -> object:
-    """Noise of a whole run of SGD on two million records, at (1, 1e-8)."""
+    """Calibrate the noise of a whole run of SGD on two million records, at (1, 1e-8)."""
     infinite = (np.inf, np.inf)
     facts = PublicFacts(2_000_000, 2, 0.0, 1.0, ADD, gradient_bounds=infinite)
     sampling, rule = privacy.Poisson(rate), clipping.Flat(1.0)
@@ -99,12 +99,12 @@ def filter_and_ledger(steps: int) -> None:
 
 
 def multipliers(steps: int) -> np.ndarray:
-    """Noise of an adaptive run: another at every step."""
+    """Return the noise multipliers of an adaptive run, different at every step."""
     return np.linspace(50.0, 100.0, steps)
 
 
 def adaptive(steps: int) -> float:
-    """Ask before every step whether the budget allows it, and write it down."""
+    """Check the budget before every step and record the step."""
     guard, ledger = privacy.Filter(privacy.Budget(5.0, DELTA, ADD)), privacy.Ledger(ADD)
     for multiplier in multipliers(steps):
         event = Gaussian(float(multiplier), 1.0)
@@ -125,7 +125,7 @@ def peer_adaptive(steps: int) -> float:
 
 
 def opacus_adaptive(steps: int) -> float:
-    """Opacus sums its whole history whenever it is asked: quadratic in the steps."""
+    """Do the same by Opacus, which sums its whole history at each query: quadratic in the steps."""
     from opacus.accountants import RDPAccountant
 
     accountant = RDPAccountant()
@@ -151,7 +151,7 @@ def choice() -> Any:
 def run(quick: bool) -> Iterator[Row]:
     """Run all comparisons."""
     spent = effort(quick)
-    slow = Effort(1 if quick else 3, 0.0, 1)  # seconds a call
+    slow = Effort(1 if quick else 3, 0.0, 1)  # for calls that take seconds
 
     def row(
         key: str,

@@ -1,7 +1,7 @@
 """A budget divided over the iterations with m < n, beside SciPy's general solver.
 
 The paper calls the problem intractable and no library offers it; SLSQP manages 50 iterations. At
-the target's size stands a single evaluation of the objective, the least that a method must spend.
+the target's size we compare with one evaluation of the objective, which every method needs.
 """
 
 from __future__ import annotations

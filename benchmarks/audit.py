@@ -1,21 +1,21 @@
 """The verifier: its time beside the bare draws, its power, and its rate of false alarms.
 
-Power is counted in runs: how many of each input our verifier needs to refute a broken mechanism in
-nine of ten seeds, over how many an oracle needs that knows the best event and tests its counts as
-we do. The multiples tried are those of ``MULTIPLES``, and a ratio is the first of them with that
-power; the interval is Clopper and Pearson's of the power at 95%. A multiple is given up as soon as
-more than a tenth of all seeds have failed. Part of a ratio is the price of learning: a row says how
-many times the oracle's runs any test needs that is not told which of some independent events breaks
-the claim (:func:`price`). The verifier's constants were chosen on these mechanisms, at other seeds.
-Mechanisms that nobody chose are drawn by :mod:`benchmarks.drawn`, and each is audited once, with
-``DRAWN_AT`` times the oracle's runs. The peers run with as many runs as we need. "Like StatDP" and
-"like DP-Sniper" are short forms of ours, not their authors' code. jax-privacy's own auditor is
-given scores: an outcome, its inner product with what the second input adds, or what that adds to
-the choice; ours has to learn this. The rates are measured on mechanisms that satisfy their claim
-with nothing to spare, one verdict a seed; the interval is Clopper and Pearson's at 95%, and the
-target is the rate that the confidence allows. Of one run with canaries the largest mu is shown that
-a number of right guesses refutes at confidence .95: by the smaller of both bounds beside each alone
-(that of Steinke et al. with the smaller term for delta of :mod:`dpanalysis.audit.canaries`).
+Power is measured in runs: the number of runs of each input that our verifier needs to refute a
+broken mechanism in nine of ten seeds, divided by the number for an oracle that knows the best event
+and tests its counts as we do. A ratio is the first of ``MULTIPLES`` with that power; the interval
+is Clopper and Pearson's 95% interval of the power. A multiple is rejected as soon as more than a
+tenth of all seeds have failed. Part of a ratio is the price of learning: a row gives the multiple
+of the oracle's runs that any test needs that does not know which of several independent events
+breaks the claim (:func:`price`). The verifier's constants were chosen on these mechanisms, at other
+seeds. :mod:`benchmarks.drawn` generates random mechanisms, each of which is audited once, with
+``DRAWN_AT`` times the oracle's runs. The peers get as many runs as we need. "Like StatDP" and
+"like DP-Sniper" are our short versions, not their authors' code. jax-privacy's own auditor receives
+scores: an outcome, its inner product with what the second input adds, or what that adds to the
+choice; ours has to learn this. False alarms are measured on mechanisms whose claim is tight, one
+verdict per seed; the interval is Clopper and Pearson's at 95%, and the target is the rate that the
+confidence allows. For one run with canaries we show the largest mu that a number of right guesses
+refutes at confidence .95: by the smaller of both bounds and by each alone (that of Steinke et al.
+with the smaller term for delta of :mod:`dpanalysis.audit.canaries`).
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ from .worker import POOLS
 SAMPLES = 1_000_000
 DELTA = 0.05
 POWER = 0.9
-FRESH = 100_000  # the first seed: those from 0 on were used to choose the verifier's constants
+FRESH = 100_000  # the first seed: lower seeds were used to choose the verifier's constants
 MULTIPLES = (1.25, 1.5, 2.0, 2.5, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0)
 DRAWN_AT = 2.5
-ONE_DELTA = 1e-5  # where one delta of the Gaussian curve is used
+ONE_DELTA = 1e-5  # for bounds that use one delta of the Gaussian curve
 RIVALS = {"like StatDP": verifier_forms.stat_dp, "like DP-Sniper": verifier_forms.dp_sniper}
-AUDITORS = {"jax-privacy": verifier_forms.jax_privacy}  # of scores; packages that may be missing
+AUDITORS = {"jax-privacy": verifier_forms.jax_privacy}  # of scores; packages may be missing
 LIE = 1.0 / (1.0 + math.e)
 
 
@@ -95,7 +95,7 @@ def noise_beside(count: float, rng: Any, size: int) -> np.ndarray:
     return values
 
 
-# Mechanisms at their claim: name, mechanism, epsilon, delta, what the second input adds.
+# Mechanisms with a tight claim: name, mechanism, epsilon, delta, what the second input adds.
 TIGHT = [
     ("Laplace", laplace, 1.0, 0.0, 1.0),
     ("Gaussian", gaussian, gaussian_epsilon(1.0, DELTA), DELTA, 1.0),
@@ -106,7 +106,7 @@ ALARM_SAMPLES = 2_000
 
 
 def bare(mechanism: Callable[..., np.ndarray], samples: int) -> None:
-    """Draw what a verdict draws: all runs of both inputs."""
+    """Draw the samples of a verdict: all runs of both inputs."""
     random = np.random.default_rng(0)
     for data in (0, 1):
         mechanism(data, random, samples)
@@ -115,7 +115,7 @@ def bare(mechanism: Callable[..., np.ndarray], samples: int) -> None:
 def timed(
     key: str, law: str, mechanism: Any, samples: int, turns: int, delta: float = 0.0
 ) -> list[Row]:
-    """Time a verdict beside the bare draws."""
+    """Time a verdict against the bare draws."""
     epsilon = gaussian_epsilon(1.0, delta) if delta else 1.0
     verify = partial(
         verify_privacy, mechanism, 0, 1, epsilon, delta=delta, samples=samples, rng=turns
@@ -133,7 +133,7 @@ def timed(
 
 
 def interval(count: int, of: int) -> tuple[float, float]:
-    """Return Clopper and Pearson's interval of a rate, at 95%."""
+    """Return Clopper and Pearson's 95% interval of a rate."""
     low = special.betaincinv(count, of - count + 1, 0.025) if count else 0.0
     high = special.betaincinv(count + 1, of - count, 0.975) if count < of else 1.0
     return float(low), float(high)
@@ -148,7 +148,7 @@ def alarms(
     confidence: float,
     seeds: int,
 ) -> Iterator[Row]:
-    """Count the seeds at which a correct mechanism is refuted: by us, and by auditors of scores."""
+    """Count the seeds at which a correct mechanism is refuted, by us and by auditors of scores."""
     options = {"delta": delta, "samples": ALARM_SAMPLES, "confidence": confidence}
     count = sum(
         verify_privacy(mechanism, 0, 1, epsilon, rng=seed, **options).refuted
@@ -175,9 +175,9 @@ def _auditors() -> dict[str, Callable[..., bool]]:
 
 
 def oracle_samples(case: Broken, miss: float) -> int:
-    """Return with how many runs of each input the best event refutes with probability .9.
+    """Return the number of runs of each input with which the best event has power .9.
 
-    The normal quantile of that probability grows as the root of the runs.
+    The normal quantile of the power grows like the root of the number of runs.
     """
     c, z = math.exp(CLAIM), -float(special.ndtri(miss))
     aim = z + float(special.ndtri(POWER))
@@ -189,11 +189,11 @@ def oracle_samples(case: Broken, miss: float) -> int:
 
 
 def _oracle_power(case: Broken, runs: int, miss: float) -> float:
-    """Return the chance that the counts of the best event refute the claim.
+    """Return the probability that the counts of the best event refute the claim.
 
-    The fewest counts x that refute with y are searched at three y, and nearly linear between. The
-    slope lies midway between the ratios of the claim and of the mechanism; with the one that
-    :func:`~dpanalysis.audit.counting.best_slope` finds fewer runs would do.
+    The fewest counts x that refute with y are searched at three y, and nearly linear between them.
+    The slope is midway between the ratios of the claim and of the mechanism; the slope of
+    :func:`~dpanalysis.audit.counting.best_slope` would need fewer runs.
     """
     limit = ApproximateLimit(case.delta)
     slope = 0.5 * (math.exp(CLAIM) + (case.p - case.delta) / case.q)
@@ -201,7 +201,7 @@ def _oracle_power(case: Broken, runs: int, miss: float) -> float:
     places = law.ppf([1e-3, 0.5, 0.999])
     least = []
     for y in places:
-        low, high = int(y), runs  # the first does not refute, the second does
+        low, high = int(y), runs  # low does not refute, high does
         while high - low > 1:
             x = (low + high) // 2
             counts = Counts(x, int(y), runs, slope)
@@ -214,7 +214,7 @@ def _oracle_power(case: Broken, runs: int, miss: float) -> float:
 
 
 def power(case: Broken, samples: int, confidence: float, seeds: int) -> int:
-    """Return how many of the seeds refute; the first few too many failures end the count."""
+    """Return how many seeds refute; stop as soon as too many have failed."""
     refuted = failed = 0
     for seed in range(FRESH, FRESH + seeds):
         verdict = verify_privacy(
@@ -234,7 +234,7 @@ def power(case: Broken, samples: int, confidence: float, seeds: int) -> int:
 
 
 def power_of(case: Broken, confidence: float, seeds: int, rivals: int) -> Iterator[Row]:
-    """Yield our runs beside the oracle's, and the power of others with as many as we need."""
+    """Yield our runs against the oracle's, and the power of peers with as many runs as ours."""
     oracle = oracle_samples(case, 1.0 - confidence)
     for multiple in MULTIPLES:
         n = round(multiple * oracle)
@@ -268,11 +268,11 @@ def power_of(case: Broken, confidence: float, seeds: int, rivals: int) -> Iterat
 
 
 def price(events: int, miss: float, repeats: int = 40_000) -> float:
-    """Return how many times the oracle's runs every test needs that is not told which event.
+    """Return the multiple of the oracle's runs that any test needs without knowing the event.
 
-    One of so many independent events lies d standard errors above the claim, the others at it.
-    Averaged over which it is, no test has more power than that of the mixture's likelihood ratio
-    (Neyman and Pearson), the sum of exp(d z); d is searched at which this power is .9.
+    One of ``events`` independent events lies d standard errors above the claim, the others at it.
+    Averaged over the choice of that event, no test has more power than the mixture's likelihood
+    ratio test (Neyman and Pearson), based on the sum of exp(d z); find d with power .9.
     """
     z = np.random.default_rng(0).normal(size=(repeats, events))
 
@@ -288,7 +288,7 @@ def price(events: int, miss: float, repeats: int = 40_000) -> float:
 
 
 def missed(fault: str, confidence: float, count: int) -> Row:
-    """Count the drawn mechanisms of a fault that one audit each does not refute."""
+    """Count the drawn mechanisms with a fault that are not refuted by one audit each."""
     failed = 0
     for seed in range(FRESH, FRESH + count):
         case = drawn(fault, seed).broken
@@ -302,10 +302,10 @@ def missed(fault: str, confidence: float, count: int) -> Row:
 
 
 def one_run(canaries: int, guesses: int, correct: int) -> Iterator[Row]:
-    """Yield the bound on mu that so many right guesses give, beside those of each bound alone."""
+    """Yield the bound on mu from a number of right guesses, against each bound alone."""
 
     def least(chance: Callable[[int, int, int, float], float]) -> float:
-        """Return the mu at which the chance of so many is .05."""
+        """Return the mu at which the probability of so many right guesses is .05."""
         return float(
             optimize.brentq(
                 lambda mu: chance(correct, guesses, canaries, mu) - 0.05, 1e-3, 12.0, xtol=1e-4
@@ -332,14 +332,14 @@ def _shown(confidence: float) -> str:
 
 
 def run(quick: bool) -> Iterator[Row]:
-    """Time three verdicts, count false alarms, and search for the runs that give power."""
+    """Time three verdicts, count false alarms, and search for the runs needed for power."""
     samples, turns, seeds = (200_000, 2, 100) if quick else (SAMPLES, 5, 2_000)
     short = by_standard_deviation
     yield from timed("verdict on a million runs", "Laplace", laplace, SAMPLES, turns)
     yield from timed("verdict", "Laplace, noise sqrt 2 too small", short, samples, turns)
     yield from timed("verdict", "Gaussian in 20 dimensions", vector, samples // 5, turns, DELTA)
     unavailable("dp-auditorium", DP_AUDITORIUM)
-    _auditors()  # the processes below note what is missing for themselves alone
+    _auditors()  # record missing packages here: the processes below record them for themselves
     for share in (0.7, 0.9, 0.99):
         for guesses in (200, 1_000):
             yield from one_run(1_000, guesses, round(share * guesses))
@@ -358,7 +358,7 @@ def run(quick: bool) -> Iterator[Row]:
         for place in range(len(list(broken())))
     ]
     jobs += [(_missed, fault, 1.0 - 1e-9, 3 if quick else 40) for fault in FAULTS]
-    # Nothing is timed here, so every core has a case of its own.
+    # Nothing is timed here, so the cores run different cases.
     with (
         mock.patch.dict(os.environ, dict.fromkeys(POOLS, "1")),
         ProcessPoolExecutor(mp_context=multiprocessing.get_context("spawn")) as pool,
@@ -384,9 +384,9 @@ def _done(job: tuple[Any, ...]) -> list[Row]:
 
 
 def summary(rows: Iterable[Row]) -> str:
-    """Return in sentences the worst of the table: the most runs, and the most false alarms.
+    """Return sentences on the worst rows: the most runs and the most false alarms.
 
-    Of drawn mechanisms the share that was refuted.
+    For drawn mechanisms, return the share that was refuted.
     """
     runs: dict[str, dict[str, float]] = {}
     lost: dict[str, list[tuple[str, int, int]]] = {}

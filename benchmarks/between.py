@@ -1,9 +1,9 @@
 """Sums between other work: after pauses and BLAS calls, as in users' loops.
 
-A thread that has slept may wake up on the core of the one that woke it, and a BLAS library keeps
-its threads spinning after a call. Here calls do not follow one another at once, as in all other
-comparisons. What comes between is not timed; NumPy's closed form is in the same process, with as
-many BLAS threads.
+A thread that has slept may wake up on the core of the thread that woke it, and a BLAS library keeps
+its threads spinning after a call. Here, unlike in all other comparisons, calls do not follow one
+another immediately. The work in between is not timed; NumPy's closed form runs in the same process,
+with as many BLAS threads.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .targets import ONE_THREAD
 
 
 def _after(between: Callable[[], object], call: Callable[[], object], threads: int) -> Times:
-    """Time a call that something else goes before."""
+    """Time a call that follows other work."""
 
     def times(settle: float, calls: int) -> list[float]:
         import numba
@@ -31,7 +31,7 @@ def _after(between: Callable[[], object], call: Callable[[], object], threads: i
         before = numba.get_num_threads()
         numba.set_num_threads(threads)
         try:
-            time.sleep(settle)  # until the pools that were used before are asleep
+            time.sleep(settle)  # until the thread pools used before are asleep
             call()
             found = []
             for _ in range(calls):
@@ -47,7 +47,7 @@ def _after(between: Callable[[], object], call: Callable[[], object], threads: i
 
 
 def run(quick: bool) -> Iterator[Row]:
-    """Time a clipped gradient of Adult's size after everything that may come between."""
+    """Time a clipped gradient of Adult's size after each kind of other work."""
     n, d = (48_842 // (data.SHRINK if quick else 1), 124)
     X, y, w, norms = data.dense(n, d)
     problem, square = ERM(X, y, losses.Logistic()), np.random.default_rng(0).random((400, 400))

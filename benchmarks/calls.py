@@ -1,6 +1,6 @@
 """Calls of the package's own functions: in one step, and before an estimator's first noise.
 
-They are counted by ``sys.setprofile``, so that they are the same on every machine. A call of
+Calls are counted by ``sys.setprofile``, so that the numbers are equal on all machines. A call of
 compiled code counts as one.
 """
 
@@ -26,7 +26,7 @@ NOISE = ("noise.py", "exact_noise.py")
 
 
 def counted(work: Callable[[], object], until: tuple[str, ...] = ()) -> Counter[str]:
-    """Return how often functions of each file of the package are called, until one of ``until``."""
+    """Return the number of calls per file of the package, until a function in ``until``."""
     found: Counter[str] = Counter()
     on = True
 
@@ -36,7 +36,7 @@ def counted(work: Callable[[], object], until: tuple[str, ...] = ()) -> Counter[
         if not on or event != "call" or not code.co_filename.startswith(PACKAGE):
             return
         name = code.co_filename.removeprefix(PACKAGE)
-        # What is run once, when a module is imported, is no call.
+        # Code that runs once, at import, is not counted.
         if code.co_name == "<module>" or not frame.f_code.co_flags & 0x0002:
             return
         on = not (name.endswith(until) and code.co_name[0] != "_") if until else on
@@ -62,7 +62,7 @@ def step() -> Counter[str]:
         method = dpa.methods.GradientDescent(0.1, iterations)
         return lambda: dpa.minimize(problem, method, dpa.Budget(1.0), rng=0, record=())
 
-    run(2)()  # what the first run alone does
+    run(2)()  # warm up
     short, long = counted(run(12)), counted(run(112))
     long.subtract(short)
     return Counter({name: round(calls / 100) for name, calls in long.items() if calls >= 100})
@@ -74,7 +74,7 @@ def before_noise() -> Counter[str]:
     options = {"bounds": (-4.0, 4.0), "classes": [-1, 1], "random_state": 0}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        # Modules are imported by a fit of another shape, which nothing of this one is kept from.
+        # A fit of another shape imports modules but caches nothing that this one uses.
         LogisticRegression(0.7, **options).fit(X[:150, :3], np.sign(X[:150, 0]))
         return counted(
             lambda: LogisticRegression(1.0, **options).fit(X, np.sign(X[:, 0])), until=NOISE

@@ -1,10 +1,10 @@
-"""Broken mechanisms that nobody chose: a generator of laws, faults, dimensions and decoys.
+"""Random broken mechanisms: a generator of distributions, faults, dimensions and decoys.
 
-All claim epsilon = 1 (at ``delta``). A fault and a seed make a mechanism: the law of what is
-released, how many numbers that tell nothing stand between, and in which form all leave: an array,
-a dictionary or a sequence of words. The event that tells the inputs apart best looks at
-what is broken alone, so it is exact for any decoys. A draw that an oracle needs too many runs for
-is drawn again.
+All claim epsilon = 1 (at ``delta``). A fault and a seed determine a mechanism: the distribution of
+its output, the number of decoys (uninformative numbers) in between, and the form of the output: an
+array, a dictionary or a sequence of words. The event that best distinguishes the inputs depends
+only on the broken part, so that it is exact for any decoys. Mechanisms for which an oracle needs
+too many runs are drawn again.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from scipy import stats
 
 from .mechanisms import CLAIM, SHORT, Broken, multiplier
 
-WIDEST = 100  # numbers of an output
-_FAINTEST = 1e-3  # so that an oracle needs some 50,000 runs at most
+WIDEST = 100  # largest number of entries of an output
+_FAINTEST = 1e-3  # so that an oracle needs at most some 50,000 runs
 _GRID = 4_001  # values of a threshold's noise, of equal probability
 _LOUD = math.exp(math.sqrt(2.0))  # the ratio of probabilities where 1 is claimed, not sqrt 2
 
@@ -31,21 +31,21 @@ Sampler = Callable[[int, Any, int], np.ndarray]
 
 @dataclass(frozen=True)
 class Core:
-    """What is broken in a mechanism, and its best event.
+    """The broken part of a mechanism, and its best event.
 
     Attributes
     ----------
     text : str
-        What is broken, in words.
+        Description of the broken part.
     sample : callable
         ``sample(bit, rng, size)`` returns an array of shape (size, width).
     event : callable
-        Which rows lie in the best event.
+        Indicator of the best event by row.
     p, q : float
-        Its probabilities, on the likelier input and on the other.
+        Probabilities of the event, on the likelier input and on the other.
     delta : float
     words : bool
-        Whether the entries are few integers, which may leave as words.
+        Whether the entries are from a few integers, which may be released as words.
     """
 
     text: str
@@ -59,7 +59,7 @@ class Core:
 
 @dataclass(frozen=True)
 class Drawn:
-    """A mechanism, its core before decoys and form, and where the core stands among decoys."""
+    """A mechanism, its core before decoys and form, and the positions of the core."""
 
     broken: Broken
     core: Core
@@ -67,14 +67,14 @@ class Drawn:
 
 
 def _half_line(first: Any, second: Any, delta: float) -> tuple[float, float, float]:
-    """Return the best half line of two laws: its start and its two probabilities."""
+    """Return the best half line for two distributions: its start and its two probabilities."""
     at = np.linspace(*second.ppf([0.01, 1.0 - 1e-9]), 20_001)
     place = best(first.sf(at), second.sf(at), delta)
     return float(at[place]), float(first.sf(at[place])), float(second.sf(at[place]))
 
 
 def best(p: np.ndarray, q: np.ndarray, delta: float) -> int:
-    """Return which pair a test of the claim needs the fewest runs for."""
+    """Return the index of the pair for which a test of the claim needs the fewest runs."""
     c = math.exp(CLAIM)
     with np.errstate(divide="ignore", invalid="ignore"):
         score = (p - c * q - delta) / np.sqrt(p * (1.0 - p) + c**2 * q * (1.0 - q))
@@ -82,7 +82,7 @@ def best(p: np.ndarray, q: np.ndarray, delta: float) -> int:
 
 
 def _scale(random: np.random.Generator) -> Core:
-    """Put noise sqrt 2 too small on one number."""
+    """Add noise to one number that is too small by sqrt 2."""
     law = random.choice(["Laplace", "Gaussian", "geometric"])
     if law == "geometric":
         ratio = 1.0 / _LOUD
@@ -106,7 +106,7 @@ def _scale(random: np.random.Generator) -> Core:
 
 
 def _spread(random: np.random.Generator) -> Core:
-    """Let the scale of Laplace noise depend on the data."""
+    """Make the scale of Laplace noise depend on the data."""
     ratio = float(random.uniform(2.0, 4.0))
     at = np.linspace(0.01, 25.0, 20_001)
     p, q = np.exp(-at / ratio), np.exp(-at)
@@ -121,7 +121,7 @@ def _spread(random: np.random.Generator) -> Core:
 
 
 def _product(random: np.random.Generator) -> Core:
-    """Let the sign of a product of two numbers answer, with too little chance to lie."""
+    """Answer by the sign of a product of two numbers, with too small a probability to lie."""
     law = random.choice(["Laplace", "Gaussian", "bits"])
     p, q = _LOUD / (1.0 + _LOUD), 1.0 / (1.0 + _LOUD)
 
@@ -146,7 +146,7 @@ def _product(random: np.random.Generator) -> Core:
 
 
 def _several(random: np.random.Generator) -> Core:
-    """Put Gaussian noise sqrt 2 too small on numbers that share the shift."""
+    """Add Gaussian noise that is too small by sqrt 2 to numbers that share the shift."""
     width, delta = int(random.integers(2, 17)), 1e-2
     std = SHORT * multiplier(delta)
     shift = random.choice([-1.0, 1.0], width) * random.dirichlet(np.ones(width)) ** 0.5
@@ -170,7 +170,7 @@ def _rare(random: np.random.Generator) -> Core:
 
 
 def _table(text: str, outcomes: np.ndarray, laws: np.ndarray) -> Core:
-    """Draw from a finite law: rows of integers, their probabilities on the two inputs."""
+    """Draw from a finite distribution: rows of integers, their probabilities on both inputs."""
     found = []
     for side in (0, 1):
         order = np.argsort(-laws[side] / laws[1 - side], kind="stable")
@@ -193,7 +193,7 @@ def _table(text: str, outcomes: np.ndarray, laws: np.ndarray) -> Core:
 
 
 def _key(random: np.random.Generator) -> Core:
-    """Release one of many keys, of which few differ."""
+    """Release one of many keys, few of which have different probabilities."""
     keys = round(math.exp(random.uniform(math.log(20.0), math.log(2_000.0))))
     few = 2 * int(random.integers(1, 1 + min(10, keys // 4)))
     common = float(random.uniform(0.2, 0.8))
@@ -206,7 +206,7 @@ def _key(random: np.random.Generator) -> Core:
 
 
 def _halts(random: np.random.Generator) -> Core:
-    """Let a sparse vector halt several times, with the noise of one."""
+    """Let a sparse vector halt several times, with the noise for one halt."""
     queries, halts = int(random.integers(6, 13)), int(random.integers(2, 5))
     ones = random.permutation(np.arange(queries) < max(1, queries // 3)).astype(np.float64)
     scale = float(random.uniform(1.0, 1.4))
@@ -218,7 +218,7 @@ def _halts(random: np.random.Generator) -> Core:
 
 
 def _halting(values: np.ndarray, halts: int, scale: float) -> dict[tuple[int, ...], float]:
-    """Return the law of the answers: 0 below, 1 above, 2 after the last halt."""
+    """Return the distribution of the answers: 0 below, 1 above, 2 after the last halt."""
     threshold = stats.laplace(1.0, scale).ppf((np.arange(_GRID) + 0.5) / _GRID)
     above = stats.laplace.sf(threshold[:, None], loc=values, scale=2.0 * scale)
     law = {}
@@ -259,7 +259,7 @@ def drawn(fault: str, seed: int) -> Drawn:
         values[:, :width] = core.sample(bit, rng, size)
         decoys = (size, total - width)
         values[:, width:] = rng.integers(0, 2, decoys) if core.words else rng.laplace(size=decoys)
-        # Decoys stand between the numbers, whose order stays.
+        # Decoys are placed between the numbers, whose order is kept.
         return _formed(values[:, np.argsort(_ordered(places, width))], form)
 
     name = f"{core.text}, {total - width} decoys, {form}"
@@ -267,14 +267,14 @@ def drawn(fault: str, seed: int) -> Drawn:
 
 
 def _signal(core: Core) -> float:
-    """Return the square of the excess over the claim, in standard deviations of one run."""
+    """Return the squared excess over the claim, in standard deviations of one run."""
     c = math.exp(CLAIM)
     variance = core.p * (1.0 - core.p) + c**2 * core.q * (1.0 - core.q)
     return max(0.0, core.p - c * core.q - core.delta) ** 2 / variance
 
 
 def _ordered(places: np.ndarray, width: int) -> np.ndarray:
-    """Return the places with those of the core in rising order."""
+    """Return the positions with those of the core in increasing order."""
     return np.concatenate([np.sort(places[:width]), places[width:]])
 
 

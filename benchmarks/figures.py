@@ -25,7 +25,7 @@ def ours(problem: dpa.ERM, iterations: int) -> None:
 
 
 def numpy_loop(X: np.ndarray, y: np.ndarray, problem: dpa.ERM, iterations: int) -> None:
-    """One replicate after the other, closed-form gradient and objective, as one would write it."""
+    """Run the replicates one after the other with closed-form gradient and objective."""
     rng = np.random.default_rng(0)
     alpha, strength = 1.0 / problem.L, problem.mu
     beta = (1 - np.sqrt(alpha * strength)) / (1 + np.sqrt(alpha * strength))
@@ -41,7 +41,7 @@ def numpy_loop(X: np.ndarray, y: np.ndarray, problem: dpa.ERM, iterations: int) 
 
 
 def run(quick: bool) -> Iterator[Row]:
-    """Time one run beside NumPy, then the grid: its quick form has no target."""
+    """Time one run against NumPy, then the grid; the quick grid has no target."""
     data = dpa.datasets.kuru_synthetic(rng=0)
     problem = _kuru.load_problem("cube", _kuru.SYNTHETIC_SIZE)
     iterations = 5 if quick else 20

@@ -1,7 +1,7 @@
 """Memory: the data and the peak of a clipped gradient, and steps of networks, beside peers.
 
-Each is measured in a process of its own, as the peak of the memory that is resident less what was
-resident before the data came, or before the step (Linux only).
+Each is measured in a separate process, as the peak of the resident memory minus the resident memory
+before the data were loaded, or before the step (Linux only).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def megabytes(way: str, n: int, d: int, R: int = 1) -> tuple[float, float]:
 
 
 def of_step(work: str, batch: int, module: str = "module_forms") -> float:
-    """Return the peak of a private step of a network."""
+    """Return the peak memory of a private step of a network."""
     return float(_printed(module, work, batch))
 
 
@@ -39,7 +39,7 @@ def _printed(module: str, *arguments: object) -> str:
 
 
 def run(quick: bool) -> Iterator[Row]:
-    """Measure ours for one iterate and for twenty, and a gradient of the peers."""
+    """Measure ours for one iterate and for twenty, and one gradient of the peers."""
     if not sys.platform.startswith("linux"):
         return
     n = 60_000 // (data.SHRINK if quick else 1)
@@ -50,7 +50,7 @@ def run(quick: bool) -> Iterator[Row]:
     for name, (package, _) in WAYS.items():
         if package and installed(package):
             yield Row(key, case, (ours,), "MB", name, (megabytes(name, n, 784)[0],))
-    n = 600_000  # the blocks that the data go by take some MB, for more data as for less
+    n = 600_000  # blocks of the data take some MB, independent of the size
     ours, alone = megabytes("ours", n, 20, 20)
     yield Row(key, f"20 replicates, {n:,} x 20", (ours,), "MB", "the data", (alone,))
     if installed("torch"):

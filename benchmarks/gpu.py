@@ -1,7 +1,7 @@
 """A GPU beside the host: sums over samples, noise, whole runs, networks.
 
-Needs CuPy and a CUDA device, and PyTorch for networks; what is missing is skipped by name. Host
-and device take turns in one process, so the host has all of its cores.
+Needs CuPy and a CUDA device, and PyTorch for networks; missing packages are reported. Host and
+device take turns in one process, so that the host has all of its cores.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SIZES = (
 
 
 def summary(rows: Iterable[Row]) -> str:
-    """Say how host and device were timed."""
+    """Return sentences on how host and device were timed."""
     return (
         "Host and device, and the peers of a module, took turns in one process that had all cores. "
         "Arrays are CuPy's, modules PyTorch's; a step ends when its iterate is on the host."
@@ -41,7 +41,7 @@ def summary(rows: Iterable[Row]) -> str:
 
 
 def cupy() -> Any:
-    """Return CuPy where it has a device, or None."""
+    """Return CuPy if it has a device, else None."""
     if not installed("cupy"):
         return None
     import cupy
@@ -71,7 +71,7 @@ def run(quick: bool) -> Iterator[Row]:
 
 
 def copies(cp: Any, spent: Effort) -> Iterator[Row]:
-    """Time what the page's arithmetic rests on: a call, a read of memory, a copy from the host."""
+    """Time the primitives of the page's cost model: a call, a memory read, a copy from the host."""
     one, host = cp.zeros(1), np.ones(1 << 25)
     device = cp.asarray(host)
 
@@ -102,7 +102,7 @@ def pair(cp: Any, n: int, d: int, dtype: str) -> tuple[dpa.ERM, dpa.ERM]:
 
 
 def sums(cp: Any, spent: Effort, shrink: int) -> Iterator[Row]:
-    """Compare gradient sums of all rows, clipped ones, those of a batch, and whole runs."""
+    """Compare gradient sums: of all rows, clipped, of a batch; and whole runs."""
     for n, d, dtype in SIZES:
         problems = pair(cp, n // shrink, d, dtype)
         size = f"{n // shrink:,} x {d} {dtype}"
@@ -132,7 +132,7 @@ def sums(cp: Any, spent: Effort, shrink: int) -> Iterator[Row]:
 
 
 def noise(cp: Any, spent: Effort) -> Iterator[Row]:
-    """Compare a noised vector of the device with one of the host."""
+    """Compare a noisy vector on the device with one on the host."""
     random = np.random.default_rng(0)
     for d in (10_000, 100_000, 300_000, 1_000_000, 10_000_000):
         host, device = (
@@ -143,7 +143,7 @@ def noise(cp: Any, spent: Effort) -> Iterator[Row]:
 
 
 def networks(torch: Any, spent: Effort) -> Iterator[Row]:
-    """Compare private steps of ``Module`` with those of PyTorch alone, and of Opacus."""
+    """Compare private steps of ``Module`` with those of plain PyTorch and Opacus."""
     from .peers import torch_forms
 
     images, labels = data.images(8192)
@@ -171,7 +171,7 @@ def networks(torch: Any, spent: Effort) -> Iterator[Row]:
 
 
 def _waited(torch: Any, step: Callable[[], Any]) -> Callable[[], None]:
-    """Return a step that ends when the device has done it."""
+    """Return a step that waits for the device."""
 
     def waited() -> None:
         step()
@@ -183,7 +183,7 @@ def _waited(torch: Any, step: Callable[[], Any]) -> Callable[[], None]:
 def memory(
     torch: Any, problem: Any, others: dict[str, Callable[[], Any]], batch: int, case: str
 ) -> Iterator[Row]:
-    """Compare the most memory of the device that a step takes beyond what was there."""
+    """Compare the peak device memory of a step beyond what was allocated before."""
     found = []
     for call in (private_step(problem, batch, RULE), *others.values()):
         torch.cuda.empty_cache()

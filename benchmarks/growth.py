@@ -1,8 +1,8 @@
 """Growth in n, d, R and T over two decades: slopes of log time against log size.
 
-A slope of 1 is linear. The sizes take turns, the slope is that of the least squares line through
-the logarithms of the medians. A work of many short calls is dominated by what a call costs, so
-each curve begins where a call does some work.
+A slope of 1 is linear. The sizes take turns, and the slope is that of the least squares line
+through the logarithms of the medians. Each curve begins at a size for which the overhead of a call
+does not dominate.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from .table import Row
 
 CLIP = clipping.Flat(data.CLIP)
 curves: dict[str, dict[str, tuple[list[int], np.ndarray]]] = {}
-"""Panel to curve to sizes and milliseconds, kept for the plot."""
+"""Sizes and milliseconds by panel and curve, kept for the plot."""
 
 
 def slope(sizes: Any, times: Any) -> float:
@@ -33,7 +33,7 @@ def slope(sizes: Any, times: Any) -> float:
     Raises
     ------
     ValueError
-        If there are fewer than two sizes, or something is not positive.
+        If there are fewer than two sizes, or a value is not positive.
     """
     x, t = np.asarray(sizes, float), np.asarray(times, float)
     if x.size < 2 or x.shape != t.shape or not (np.all(x > 0) and np.all(t > 0)):
@@ -42,7 +42,7 @@ def slope(sizes: Any, times: Any) -> float:
 
 
 def decades(smallest: int, points: int) -> list[int]:
-    """Return sizes over two decades, evenly on the logarithmic scale."""
+    """Return sizes over two decades, evenly spaced on the logarithmic scale."""
     return [round(smallest * 100 ** (k / (points - 1))) for k in range(points)]
 
 
@@ -76,7 +76,7 @@ def allocation(T: int) -> Callable[[], object]:
     return partial(theory.allocate_epsilon, weights, 1.0, 100_000, 1000)
 
 
-# Panel, curve, what is made of a size, smallest size (a smaller one for a quick run).
+# Panel, curve, function that builds the work from a size, smallest size (and that of a quick run).
 CURVES: list[tuple[str, str, Callable[[int], Callable[[], object]], int, int]] = [
     ("n", "dense gradient, d = 20", partial(gradient, d=20), 20_000, 5_000),
     ("n", "CSR gradient, 12 of 54", sparse_gradient, 10_000, 5_000),

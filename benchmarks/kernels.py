@@ -1,8 +1,8 @@
 """Sums over samples: dense, CSR, minibatches, replicates, other clipping rules.
 
-Every comparison is made with one thread and with two, the same number on both sides. A result
-of a peer is compared with ours before it is timed (3e-5 of the largest entry; Opacus adds 1e-6
-to a norm).
+Every comparison is made with one thread and with two, the same number on both sides. A peer's
+result is compared with ours before timing (to 3e-5 of the largest entry; Opacus adds 1e-6 to a
+norm).
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ def _read(flat: Any, totals: Any, queue: Any, wake_flags: Any, helper: int) -> N
 
 
 def read(flat: np.ndarray) -> float:
-    """Add up an array: as fast as it can be read by all threads."""
+    """Sum an array with all threads, at the speed of reading it."""
     totals = np.zeros(_PARTS)
     run_tasks(_read, (flat, totals), _PARTS)
     return float(totals.sum())
 
 
 def _spare(threads: int, quick: bool) -> bool:
-    """Whether a quick run leaves out the peers that take long to start."""
+    """Whether a quick run skips peers that start slowly."""
     return quick and threads != thread_counts()[-1]
 
 
@@ -70,7 +70,7 @@ def used(threads: int) -> str:
 def dense(
     key: str, n: int, d: int, dtype: str, loss: str, everyone: bool, quick: bool
 ) -> Iterator[Row]:
-    """Time a clipped gradient beside one read of the data and the peers."""
+    """Time a clipped gradient against one read of the data and the peers."""
     X, y, w, _ = data.dense(n, d, dtype)
     problem = ERM(X, y, LOSSES[loss])
 
@@ -183,7 +183,7 @@ def replicates(n: int, d: int, R: int, quick: bool) -> Iterator[Row]:
 
 
 def rules(n: int, d: int, quick: bool) -> list[Row]:
-    """Other clipping rules and losses; beside all of them flat clipping of the logistic loss."""
+    """Time other clipping rules and losses against flat clipping of the logistic loss."""
     X, y, w, _ = data.dense(n, d)
     logistic = ERM(X, y, losses.Logistic())
     bounded = ERM(X, y, losses.Logistic(), row_bound=RowBound(2, d**0.5))
@@ -208,7 +208,7 @@ def rules(n: int, d: int, quick: bool) -> list[Row]:
 
 
 class Own(losses.Loss):
-    """The logistic loss, as a user would write it."""
+    """The logistic loss as a user would write it."""
 
     classification, convex, lipschitz, smoothness = True, True, 1.0, 0.25
 
@@ -224,7 +224,7 @@ class Own(losses.Loss):
 
 
 def own_loss(n: int, d: int, quick: bool) -> Iterator[Row]:
-    """Time a user's compiled loss beside the built-in one of the same formulas."""
+    """Time a user's compiled loss against the built-in one with the same formulas."""
     X, y, w, _ = data.dense(n, d)
     S, labels, v, _ = data.csr(32_561, 124, 14)
     W = data.iterates(20, d)

@@ -1,9 +1,9 @@
 """Best certified rate of one (step size, momentum), beside cvxpy, AutoLyap and PEPit.
 
 The cvxpy programs solve our inequality to our accuracy in the rate (1e-6): compiled once with the
-rate as a parameter (DPP), or written anew for every rate. AutoLyap bisects to the same width in its
-own class of Lyapunov functions, PEPit finds the worst case of five iterations: other questions
-about the same method, their answers are not compared.
+rate as a parameter (DPP), or rebuilt for every rate. AutoLyap bisects to the same width in its
+own class of Lyapunov functions, and PEPit finds the worst case of five iterations. These answer
+different questions about the same method, so that their results are not compared.
 """
 
 from __future__ import annotations

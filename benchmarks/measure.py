@@ -1,4 +1,4 @@
-"""Timing by turns: ours in this process, every peer in its own (see :mod:`benchmarks.worker`)."""
+"""Interleaved timing: ours in this process, each peer in its own (see :mod:`benchmarks.worker`)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from .table import Row
 from .targets import TARGETS
 from .worker import timed
 
-# The packages that a module of ``peers`` needs, by the names that pip knows.
+# The packages required by a module of ``peers``, by their names on PyPI.
 NEEDS = {
     "numpy_forms": (),
     "sklearn_forms": ("scikit-learn",),
@@ -34,7 +34,7 @@ NEEDS = {
     "module_forms": ("torch",),
     "diffprivlib_forms": ("diffprivlib",),
 }
-# A peer that cannot live beside the others may have an interpreter of its own.
+# A peer that conflicts with the others may have its own interpreter.
 PYTHON = {"diffprivlib_forms": "DIFFPRIVLIB_PYTHON"}
 IMPORTED_AS = {
     "scikit-learn": "sklearn",
@@ -48,11 +48,11 @@ skipped: dict[str, str] = {}
 """Peers that were not measured in this run, and why."""
 
 Times = Callable[[float, int], list[float]]
-"""Milliseconds of a turn, given seconds to settle and the number of calls."""
+"""Return the milliseconds of a turn, given seconds to settle and the number of calls."""
 
 
 def installed(*packages: str) -> bool:
-    """Whether all packages are there; one that is not is noted as skipped, by name."""
+    """Return whether all packages are installed; record missing ones as skipped."""
     missing = [p for p in packages if importlib.util.find_spec(IMPORTED_AS.get(p, p)) is None]
     for package in missing:
         extra = "dask" if package in ("dask", "distributed") else "peers"
@@ -61,7 +61,7 @@ def installed(*packages: str) -> bool:
 
 
 def unavailable(package: str, why: str) -> None:
-    """Note a peer as skipped, by name."""
+    """Record a peer as skipped."""
     _skip(package, why)
 
 
@@ -81,12 +81,12 @@ class Effort:
 
 
 def effort(quick: bool) -> Effort:
-    """Return what a quick run, or a full one, spends on a comparison."""
+    """Return the effort for a comparison in a quick or a full run."""
     return Effort(2, 0.08, 3) if quick else Effort(5, 0.3, 4)
 
 
 def quietly(call: Callable[[], object]) -> object:
-    """Call without the warnings and prints of a peer."""
+    """Call a peer and suppress its warnings and output."""
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")
         return call()
@@ -116,7 +116,7 @@ def _python(module: str) -> str:
 
 
 class Worker:
-    """A module of ``peers`` in a process of its own; ``names`` are the calls that it offers."""
+    """A module of ``peers`` in a separate process; ``names`` are its calls."""
 
     def __init__(self, module: str, work: str, threads: int, arguments: dict[str, Any]) -> None:
         self.module = module
@@ -135,7 +135,7 @@ class Worker:
         )
 
     def wait(self) -> list[str]:
-        """Wait until it is ready; return what it can do. RuntimeError with its last words."""
+        """Wait until it is ready and return its calls; RuntimeError has its last output."""
         return self._answer()
 
     def _answer(self) -> Any:
@@ -155,7 +155,7 @@ class Worker:
         return self._answer()
 
     def result(self, name: str) -> np.ndarray:
-        """Return what a call computes, as a flat array."""
+        """Return the result of a call as a flat array."""
         return np.array(self._ask(name=name, settle=0.0, calls=0))
 
     def times(self, name: str, settle: float, calls: int) -> list[float]:
@@ -185,11 +185,11 @@ def peers(
     tolerance: float = 3e-5,
     found: dict[str, np.ndarray] | None = None,
 ) -> Iterator[dict[str, Times]]:
-    """Start the peers that are installed, all at once, and yield what times each of their calls.
+    """Start all installed peers, in parallel, and yield timers of their calls.
 
-    ``expected(name)`` is what a call must compute, within ``tolerance`` times its largest
-    entry; None where it cannot be compared. ``found``, where it is given, gets what every call
-    computes. A peer that does not start is skipped by name.
+    ``expected(name)`` is the expected result of a call, to ``tolerance`` times its largest entry;
+    None if it cannot be compared. ``found``, if given, receives the results of all calls. A peer
+    that does not start is recorded as skipped.
     """
     with contextlib.ExitStack() as stack:
         workers = []
@@ -220,7 +220,7 @@ def peers(
 def by_turns(series: Sequence[Times], spent: Effort) -> np.ndarray:
     """Return the median milliseconds of every turn, shape ``(turns, series)``.
 
-    One call of each goes before: it compiles, imports and fills caches.
+    One call of each comes first: it compiles, imports and fills caches.
     """
     for times in series:
         times(0.0, 1)
@@ -235,7 +235,7 @@ def by_turns(series: Sequence[Times], spent: Effort) -> np.ndarray:
 def compare(
     key: str, case: str, ours: Times, beside: Mapping[str, Times], spent: Effort
 ) -> list[Row]:
-    """Return a row a peer, timed by turns; before them one of ours alone where it has a target."""
+    """Return a row per peer, timed by turns, after one of ours alone if that has a target."""
     times = by_turns((ours, *beside.values()), spent)
     mine = tuple(times[:, 0])
     rows = [] if f"{key}/" not in TARGETS and beside else [Row(key, case, mine)]
@@ -245,14 +245,14 @@ def compare(
 
 
 def forget_epsilons() -> None:
-    """Let nothing be kept of earlier accounting: what is measured is the work, not the memory."""
+    """Clear the caches of accounting, so that the work is measured and not the cache."""
     from dpanalysis.privacy.accounting import accountant
 
     accountant._cached_epsilon.cache_clear()
 
 
 def thread_counts() -> list[int]:
-    """One thread and two, as far as the machine has them."""
+    """Return one and two threads, as far as the machine has them."""
     import numba
 
     return sorted({1, min(2, numba.config.NUMBA_NUM_THREADS)})

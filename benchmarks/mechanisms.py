@@ -1,7 +1,8 @@
-"""Mechanisms that break their claim, each with the event that tells it best: the oracle's.
+"""Mechanisms that break their claim, each with the best distinguishing event, for the oracle.
 
-All claim epsilon = 1 (at ``delta``) and have noise sqrt 2 too small, the sparse vector half of it.
-The oracle's probabilities are exact: distribution functions, or :mod:`dpanalysis.audit.laws`.
+All claim epsilon = 1 (at ``delta``) and have noise too small by sqrt 2; the sparse vector has half
+the noise. The oracle's probabilities are exact: distribution functions, or
+:mod:`dpanalysis.audit.laws`.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ class Broken:
     mechanism : callable
     delta : float
     p, q : float
-        Of the best event, on the likelier input and on the other.
+        Probabilities of the best event, on the likelier input and on the other.
     simple : bool
-        Whether outputs are numbers and the best event is half of the line.
+        Whether outputs are numbers and the best event is a half line.
     canary : float or ndarray
-        What the second input adds to an outcome, up to a factor; of a selection, to every choice.
+        What the second input adds to an outcome, up to a factor; for selections, to every choice.
     """
 
     name: str
@@ -54,7 +55,7 @@ class Broken:
 def scores(
     mechanism: Callable[..., np.ndarray], canary: Any, bit: int, rng: Any, size: int
 ) -> np.ndarray:
-    """Return how much of the canary is in outcomes: the inner product, or its entry at a choice."""
+    """Return the scores of outcomes: the canary's inner product, or its entry at a choice."""
     outcomes = np.asarray(mechanism(bit, rng, size))
     if outcomes.ndim == 1 and np.ndim(canary) == 1:
         return canary[outcomes]
@@ -62,7 +63,7 @@ def scores(
 
 
 def _best(p: np.ndarray, q: np.ndarray, delta: float) -> tuple[float, float]:
-    """Return the pair that a test of the claim needs the fewest runs for."""
+    """Return the pair for which a test of the claim needs the fewest runs."""
     c = math.exp(CLAIM)
     with np.errstate(divide="ignore", invalid="ignore"):
         score = (p - c * q - delta) / np.sqrt(p * (1.0 - p) + c**2 * q * (1.0 - q))
@@ -84,7 +85,7 @@ def _outcomes(p: np.ndarray, q: np.ndarray) -> tuple[float, float]:
 
 
 def multiplier(delta: float) -> float:
-    """Return the standard deviation with which Gaussian noise keeps the claim."""
+    """Return the standard deviation with which Gaussian noise satisfies the claim."""
     low, high = 0.1, 100.0
     for _ in range(60):
         middle = math.sqrt(low * high)
@@ -93,7 +94,7 @@ def multiplier(delta: float) -> float:
 
 
 def broken() -> Iterator[Broken]:
-    """Yield them, those of one number first."""
+    """Yield the broken mechanisms, first those of one number."""
 
     def laplace(bit: int, rng: Any, size: int) -> np.ndarray:
         return bit + rng.laplace(0.0, SHORT, size)
@@ -175,5 +176,5 @@ def _vectors(one: tuple[float, float]) -> Iterator[Broken]:
         return path
 
     pair = _line(stats.norm(1.0, std), stats.norm(0.0, std), delta)
-    canary = 0.95 ** np.arange(1, steps + 1) - 1.0  # its path without noise
+    canary = 0.95 ** np.arange(1, steps + 1) - 1.0  # the path without noise
     yield Broken("DP-SGD of 50 steps", descent, delta, *pair, canary=canary)

@@ -1,8 +1,8 @@
 """Data larger than the memory: a file of 1e8 rows, read under a limit that it does not fit in.
 
-A process of its own may have so much private memory (``RLIMIT_DATA``, which counts neither the
-pages of the file nor those of the program) and meets ``MemoryError`` beyond. The file is made
-for the run and removed after it; it takes several GB of the temporary folder. Linux only.
+A separate process has limited private memory (``RLIMIT_DATA``, which excludes the pages of the
+file and of the program) and raises ``MemoryError`` beyond it. The file is created for the run and
+removed after it; it takes several GB of the temporary folder. Linux only.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .measure import ROOT, installed
 from .table import Row
 
 D = 8
-LIMIT = 320  # MB beyond what the imports take
+LIMIT = 320  # MB in addition to the imports
 CHUNK = 1 << 20
 MEGABYTE = 1e6
 
@@ -40,13 +40,13 @@ def write(folder: Path, n: int) -> int:
 
 
 def kilobytes(what: str) -> int:
-    """Return a number of ``/proc/self/status``."""
+    """Return an entry of ``/proc/self/status``."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith(what + ":"))
 
 
 class Peak(threading.Thread):
-    """The largest private memory seen, looked at a hundred times a second."""
+    """The largest private memory, sampled a hundred times a second."""
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
@@ -79,7 +79,7 @@ def chunked(file: Path, n: int) -> Any:
 
 
 def problem(way: str, folder: Path, n: int) -> Any:
-    """Return the first n rows as a problem: of a map, or of a Dask array of the file."""
+    """Return a problem with the first n rows of the file, as a memory map or a Dask array."""
     from dpanalysis import ERM, RowBound, losses
 
     X: Any = np.memmap(folder / "X", np.float32, "r", shape=(n, D))
@@ -115,7 +115,7 @@ def measure(way: str, folder: Path, n: int) -> dict[str, float]:
         return time.perf_counter() - start
 
     w = np.full(D, 0.1)
-    small = problem(way, folder, min(n, 5 * CHUNK))  # the kernels are compiled, or loaded
+    small = problem(way, folder, min(n, 5 * CHUNK))  # compiles or loads the kernels
     small.sums(w, clipping=flat), batches(small)
     limit = kilobytes("VmData") * 1024 + int(LIMIT * MEGABYTE)
     resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
@@ -135,7 +135,7 @@ def measure(way: str, folder: Path, n: int) -> dict[str, float]:
 
 
 def run(quick: bool) -> Iterator[Row]:
-    """Measure the map and, where Dask is installed, the same file as a Dask array."""
+    """Measure the map and, if Dask is installed, the same file as a Dask array."""
     if not sys.platform.startswith("linux"):
         return
     n = 20_000_000 if quick else 100_000_000

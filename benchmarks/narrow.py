@@ -1,8 +1,8 @@
 """Gradient sums of every width beside NumPy's and SciPy's closed forms, on one thread and on two.
 
-Rows from 4 to 784 numbers and from a thousand to a million of them, in double and single precision;
-minibatches; replicates; sparse rows. The peer computes in the precision of the data, ours in double
-precision whatever it is.
+Rows of 4 to 784 numbers, from a thousand to a million rows, in double and single precision;
+minibatches; replicates; sparse rows. The peer computes in the precision of the data, ours always in
+double precision.
 """
 
 from __future__ import annotations

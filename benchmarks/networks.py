@@ -1,6 +1,6 @@
 """Private training of 784-128-10, of a CNN and of an LSTM, beside non-private training and peers.
 
-The images are random numbers of MNIST's shape: what they show does not change the time.
+The images are random numbers of MNIST's shape, which does not affect the time.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def run(quick: bool) -> Iterator[Row]:
             noise = mechanisms.gaussian(random, RULE.clip_norm, problem.d)
             return w - 0.1 / batch * (clipped().gradient + noise)
 
-        # BLAS divides the products: ours with all cores, and so the peers.
+        # BLAS parallelizes the products: ours with all cores, and the peers as well.
         modules, threads = ("torch_forms", "opacus_forms", "jax_forms"), thread_counts()[-1]
         with peers(modules, "network", threads, {"batch": batch}, lambda name: None) as others:
             yield from compare(
@@ -104,7 +104,7 @@ def convolutions(spent: Effort) -> Iterator[Row]:
 
 
 def beside_ghost(spent: Effort) -> Iterator[Row]:
-    """Compare private steps of three networks through ``Module`` with those by ghost norms."""
+    """Compare private steps of three networks through ``Module`` with ghost norms."""
     modules, ghost = ("module_forms", "opacus_forms"), "Opacus, ghost"
     for work, batch, threads in itertools.product(NETWORKS, (64, 256, 512), thread_counts()):
         with peers(modules, work, threads, {"batch": batch}, lambda name: None) as calls:

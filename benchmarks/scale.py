@@ -1,8 +1,8 @@
 """Growth to 1e8 rows of a file, what follows for 1e9, and the same sum on workers of Dask.
 
-The file is made for the run and removed after it, as that of :mod:`benchmarks.memory`. It is read
-from the system's cache of files: a file that the memory cannot hold comes from the disk, and then
-the disk decides.
+The file is created for the run and removed after it, like that of :mod:`benchmarks.memory`. It is
+read from the system's file cache; a file larger than the memory is read from the disk, whose speed
+then determines the time.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from .peers import data
 from .table import Row
 
 FLAT = clipping.Flat(data.CLIP)
-AHEAD = 1_000_000_000  # rows, for which the time is extrapolated
-SHARED = 10_000_000  # rows, which workers of Dask share
-IN_PLACE = 1 << 22  # rows up to which a map is used as an array: more go by blocks
+AHEAD = 1_000_000_000  # rows for which the time is extrapolated
+SHARED = 10_000_000  # rows shared by Dask workers
+IN_PLACE = 1 << 22  # rows up to which a map is used as an array; larger maps are read in blocks
 TASKS = 500
 CONFIDENCE = 0.95
 
@@ -43,13 +43,13 @@ def sums(way: str, folder: Path, n: int) -> Callable[[], object]:
 def forecast(sizes: Any, times: Any, size: float) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Return slope and time at another size, each as (low, best, high), at :data:`CONFIDENCE`.
 
-    They are those of the least squares line through the logarithms; the interval of the time is
-    that of one more measurement.
+    Both come from the least squares line through the logarithms; the interval of the time is the
+    prediction interval of one more measurement.
 
     Raises
     ------
     ValueError
-        If there are fewer than three sizes, or something is not positive.
+        If there are fewer than three sizes, or a value is not positive.
     """
     fitted, x, t = slope(sizes, times), np.log(sizes), np.log(times)
     if len(x) < 3:
@@ -66,7 +66,7 @@ def forecast(sizes: Any, times: Any, size: float) -> tuple[tuple[float, ...], tu
 
 
 def fitting(sizes: list[int], free: float) -> list[int]:
-    """Return the sizes whose file has room on a disk; the others are noted by name."""
+    """Return the sizes whose file fits on the disk; record the others as skipped."""
     needed = {n: 1.1 * n * (4 * D + 1) for n in sizes}
     for n in sizes:
         if needed[n] > free:
@@ -79,7 +79,7 @@ def fitting(sizes: list[int], free: float) -> list[int]:
 
 
 def run(quick: bool) -> Iterator[Row]:
-    """Measure the map by its size, then Dask; quick: up to 1e7 rows."""
+    """Measure the map by size, then Dask; quick: up to 1e7 rows."""
     sizes = [n for n in decades(1_000_000, 9) if n <= SHARED or not quick]
     sizes = fitting(sizes, shutil.disk_usage(tempfile.gettempdir()).free)
     if len(sizes) < 3:
@@ -93,9 +93,9 @@ def run(quick: bool) -> Iterator[Row]:
 
 
 def by_size(folder: Path, sizes: list[int], turns: int) -> Iterator[Row]:
-    """Time the sums by their size, fit a line, and follow it to :data:`AHEAD` rows.
+    """Time the sums by size, fit a line, and extrapolate it to :data:`AHEAD` rows.
 
-    The line is that of the sizes that go by blocks, as all larger ones do, if they are three.
+    The line is fitted to the sizes read in blocks, like all larger ones, if there are three.
     """
     calls = [here(sums("memmap", folder, n)) for n in sizes]
     seconds = 1e-3 * by_turns(calls, Effort(turns, 0.0, 1))
@@ -122,7 +122,7 @@ def shared(folder: Path, n: int, spent: Effort) -> Iterator[Row]:
 
 
 def cluster(stack: ExitStack, workers: int) -> Any:
-    """Start so many workers, processes of one thread each; return their client."""
+    """Start workers, processes of one thread each, and return their client."""
     from distributed import Client, LocalCluster
 
     made = LocalCluster(
@@ -136,13 +136,13 @@ def cluster(stack: ExitStack, workers: int) -> Any:
 
 
 def sums_on(client: Any, folder: Path, n: int) -> Callable[[], object]:
-    """Return the sum as a Dask array's, whose rows this cluster has looked at."""
+    """Return the sum over a Dask array whose rows this cluster has checked."""
     with client.as_current():
         return sums("dask", folder, n)
 
 
 def on(client: Any, call: Callable[[], object]) -> Times:
-    """Time a call whose tasks this cluster does."""
+    """Time a call whose tasks run on this cluster."""
 
     def timed() -> object:
         with client.as_current():
@@ -152,14 +152,14 @@ def on(client: Any, call: Callable[[], object]) -> Times:
 
 
 def empty() -> object:
-    """Do :data:`TASKS` tasks that do nothing."""
+    """Run :data:`TASKS` empty tasks."""
     import dask
 
     return dask.compute(*(dask.delayed(int, pure=False)(k) for k in range(TASKS)))
 
 
 def summary(rows: list[Row]) -> str:
-    """Return what the extrapolation rests on."""
+    """Return the assumptions of the extrapolation."""
     if not any(row.key.startswith("extrapolated") for row in rows):
         return ""
     return (

@@ -1,4 +1,4 @@
-"""Where the time of a call goes: clocks around functions, nested time counted once."""
+"""Breakdown of a call's time by clocks around functions; nested time is counted once."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Any
 
 REST = "the rest"
 
-# Part of a run to what it is spent in, as "module:path". What a part calls of another part is
-# the other's.
+# Functions of each part of a run, as "module:path". Calls of another part's functions are charged
+# to that part.
 PARTS: dict[str, tuple[str, ...]] = {
     "sums over the data": (
         "dpanalysis.kernels.compiled:run_tasks",
@@ -55,7 +55,7 @@ PARTS: dict[str, tuple[str, ...]] = {
 
 
 class Clock:
-    """Seconds of each part; whatever runs is charged to the innermost part that it is in."""
+    """Seconds of each part; time is charged to the innermost part."""
 
     def __init__(self, now: Callable[[], float] = time.perf_counter) -> None:
         self._now, self._inside = now, [REST]
@@ -68,7 +68,7 @@ class Clock:
         self._since = now
 
     def around(self, function: Callable[..., Any], part: str) -> Callable[..., Any]:
-        """Return the function, which from now on is charged to ``part``."""
+        """Wrap the function so that its time is charged to ``part``."""
 
         @functools.wraps(function)
         def timed(*arguments: Any, **named: Any) -> Any:
@@ -83,13 +83,13 @@ class Clock:
         return timed
 
     def read(self) -> dict[str, float]:
-        """Return the seconds of each part until now."""
+        """Return the seconds of each part so far."""
         self._charge()
         return dict(self.seconds)
 
 
 def owner(where: str) -> tuple[Any, str]:
-    """Return what holds a function that is named as in :data:`PARTS`, and its name there.
+    """Return the owner of a function named as in :data:`PARTS`, and its attribute name.
 
     Raises
     ------
@@ -106,7 +106,7 @@ def owner(where: str) -> tuple[Any, str]:
 
 @contextmanager
 def clocks(parts: Mapping[str, Sequence[str]] = PARTS) -> Iterator[Clock]:
-    """Put a clock around all these functions; they are as before at the end."""
+    """Put a clock around all these functions; restore them at the end."""
     places = [(part, *owner(where)) for part, names in parts.items() for where in names]
     before = [(holder, name, vars(holder).get(name)) for _, holder, name in places]
     clock = Clock()

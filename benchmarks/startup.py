@@ -2,7 +2,7 @@
 
 The first call is timed with an empty folder for compiled kernels, and again with the folder that
 it has filled; its parts are measured in the same process, one after the other. Numba's own import
-comes before and is a row of its own.
+comes before and is a separate row.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ print(json.dumps(parts))
 
 
 def child(statement: str, **environment: str) -> tuple[float, str]:
-    """Return the milliseconds that a new process takes, and what it prints."""
+    """Return the milliseconds and the output of a new process."""
     start = time.perf_counter()
     output = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", statement],
@@ -56,7 +56,7 @@ def child(statement: str, **environment: str) -> tuple[float, str]:
 
 
 def imports(repetitions: int) -> Iterator[Row]:
-    """Time imports by turns; an empty process is taken off all of them."""
+    """Time imports by turns, minus the time of an empty process."""
     names = ["dpanalysis", "dpanalysis.privacy", "dpanalysis.theory"]
     names += ["dp_accounting"] if installed("dp-accounting") else []
     names += ["opacus"] if installed("opacus") else []

@@ -17,14 +17,14 @@ RULE = "|---|---|---|---|---|---|---|---|"
 
 @dataclass(frozen=True)
 class Row:
-    """A measurement of ours, and of what stands beside it.
+    """Our measurement and that of a peer.
 
     Attributes
     ----------
     key, case : str
-        The work, as :mod:`benchmarks.targets` names it, and on what.
+        The work, as named in :mod:`benchmarks.targets`, and its size or setting.
     ours, other : tuple of float
-        In ``unit``, one entry a turn; ``other`` is empty where nothing stands beside.
+        In ``unit``, one entry per turn; ``other`` is empty without a peer.
     peer : str
     unit : str
     """
@@ -47,12 +47,12 @@ class Row:
 
     @property
     def path(self) -> str:
-        """``key/peer/case``, by which a reason is found."""
+        """``key/peer/case``, the key for reasons."""
         return f"{self.key}/{self.peer}/{self.case}"
 
     @property
     def target(self) -> Target | None:
-        """What is asked, or None."""
+        """The target, or None."""
         return TARGETS.get(f"{self.key}/{self.peer}")
 
     @property
@@ -65,14 +65,14 @@ class Row:
 
     @property
     def ratio(self) -> float | None:
-        """Of the medians; None where nothing stands beside, or 0 would be divided by."""
+        """Ratio of the medians; None without a peer, or for a division by 0."""
         if not self.other or 0.0 in (self.other if self.sense == "times" else self.ours):
             return None
         return self._ratio(statistics.median(self.ours), statistics.median(self.other))
 
     @property
     def best_and_worst(self) -> tuple[float, float]:
-        """Extremes over the turns: of the ratio, or of ours where nothing stands beside."""
+        """Extremes over the turns of the ratio, or of ours without a peer."""
         if self.ratio is None:
             return min(self.ours), max(self.ours)
         ratios = [self._ratio(a, b) for a, b in zip(self.ours, self.other)]
@@ -81,7 +81,7 @@ class Row:
 
     @property
     def value(self) -> float:
-        """What the target bounds."""
+        """The quantity that the target bounds."""
         ratio = self.ratio
         own = ratio is None or self.sense == "at most"
         return statistics.median(self.ours) if own else ratio  # type: ignore[return-value]
@@ -92,7 +92,7 @@ class Row:
         return "" if self.target is None else self.target.verdict(self.value)
 
     def as_json(self) -> dict[str, Any]:
-        """Return everything, derived numbers too."""
+        """Return all fields and derived numbers."""
         return {
             "key": self.key,
             "case": self.case,
@@ -134,7 +134,7 @@ def _bounds(target: Target) -> tuple[float | None, float | None]:
 
 
 def number(value: float) -> str:
-    """Show three digits, without an exponent where that is readable."""
+    """Format with three digits, without an exponent if that is readable."""
     return f"{value:,.0f}" if 1000 <= abs(value) < 1e7 else f"{value:.3g}"
 
 
@@ -144,13 +144,13 @@ def table(rows: Iterable[Row]) -> str:
 
 
 def unmeasured(rows: Iterable[Row]) -> list[str]:
-    """Return the targets that no row belongs to."""
+    """Return the targets without rows."""
     seen = {f"{row.key}/{row.peer}" for row in rows}
     return [name for name in TARGETS if name not in seen]
 
 
 def section(title: str, rows: Iterable[Row], summary: str = "", own: str = "") -> str:
-    """Return one section; ``own`` says so where its run is not that of the page."""
+    """Return one section; ``own`` is a note if its run is not that of the page."""
     parts = [f"## {title}", own, table(rows), summary]
     return "\n\n".join(part for part in parts if part)
 
@@ -166,16 +166,16 @@ def _counted(text: str) -> str:
 
 
 def replaced(page: str, title: str, text: str, rows: Iterable[Row]) -> str:
-    """Return the page with one section of it exchanged; counts and gaps follow.
+    """Return the page with one section replaced; counts and gaps are updated.
 
     Parameters
     ----------
     page : str
         As :func:`page` wrote it.
     title, text : str
-        Of the section, which is appended if the page has none of the title.
+        Of the section, which is appended if the page has no section of that title.
     rows : iterable of Row
-        Those in it.
+        The rows of the section.
 
     Raises
     ------
@@ -218,19 +218,19 @@ def page(
     Parameters
     ----------
     about : dict
-        Machine, versions and settings, in the order to show.
+        Machine, versions and settings, in display order.
     sections : dict
-        Title to rows.
+        Rows by title.
     skipped : iterable of str
-        One line each.
+        One line per skipped peer.
     images : iterable of str
         Paths relative to the page.
     summaries : mapping
-        Title to what stands below its table.
+        Text below the table by title.
     elsewhere : sequence of str
         Pages of other processors.
     names : sequence of str
-        The benchmarks that were asked for, if not all were.
+        The requested benchmarks, if not all.
     file : str
         The name of the page.
     """

@@ -1,8 +1,7 @@
-"""What is asked of every comparison, in one place, and why something is not reached.
+"""The targets of all comparisons, and the reasons for targets that are not reached.
 
-A target is looked up by ``"key/peer"``, the name of the work and of what stands beside it
-(``"key/"``: the work alone, in its own unit). "Floor" was once reached and must not be lost,
-"goal" is what we are after.
+A target is looked up by ``"key/peer"``, the names of the work and the peer (``"key/"``: the work
+alone, in its own unit). A "floor" was once reached and must not be lost; a "goal" is the aim.
 """
 
 from __future__ import annotations
@@ -13,15 +12,15 @@ from typing import Literal
 
 @dataclass(frozen=True)
 class Target:
-    """A bound on what was measured.
+    """A bound on a measurement.
 
     Attributes
     ----------
     sense : {"times", "faster", "at most"}
-        "times": ours / peer at most; "faster": peer / ours at least; "at most": ours itself.
+        The bound is for ours / peer ("times", at most), peer / ours ("faster", at least), or ours.
     floor, goal : float or None
     unit : str
-        Of ``floor`` and ``goal`` where the sense is "at most", and of the row.
+        Unit of ``floor`` and ``goal`` if the sense is "at most", and of the row.
     """
 
     sense: Literal["times", "faster", "at most"]
@@ -30,19 +29,19 @@ class Target:
     unit: str = ""
 
     def meets(self, value: float, bound: float | None) -> bool:
-        """Whether ``value`` keeps a bound; no bound is not kept."""
+        """Return whether ``value`` meets a bound; False if there is no bound."""
         if bound is None:
             return False
         return value >= bound if self.sense == "faster" else value <= bound
 
     def verdict(self, value: float) -> str:
-        """Say which of the two bounds is kept."""
+        """Return which of the two bounds is met."""
         if self.meets(value, self.goal):
             return "goal reached"
         return "floor reached" if self.meets(value, self.floor) else "NOT reached"
 
     def show(self, bound: float | None) -> str:
-        """Show a bound as in ``<= 1.2 x``, ``>= 2 x faster`` or ``<= 5 ms``."""
+        """Format a bound as in ``<= 1.2 x``, ``>= 2 x faster`` or ``<= 5 ms``."""
         if bound is None:
             return ""
         return {
@@ -117,7 +116,7 @@ TARGETS: dict[str, Target] = {
     "growth in d/": Target("at most", None, 1.05),
     "growth in R/": Target("at most", None, 1.05),
     "growth in T/": Target("at most", None, 1.05),
-    # Of the audit: the time of a verdict and the rate of false alarms that the confidence allows.
+    # The audit: the time of a verdict and the rate of false alarms allowed by the confidence.
     "verdict on a million runs/": Target("at most", None, 1000.0, "ms"),
     "runs for power 0.9 at confidence 1 - 1e-09, of numbers/oracle": Target("times", None, 2.0),
     "runs for power 0.9 at confidence 1 - 1e-09, of selections and vectors/oracle": Target(
@@ -135,7 +134,7 @@ TARGETS: dict[str, Target] = {
     "false alarms at confidence 0.99/": Target("at most", None, 1.0, "%"),
 }
 
-# Shown where a row does not reach its floor; the longest key that begins "key/peer/case" counts.
+# Shown if a row does not reach its floor; the longest key that begins "key/peer/case" applies.
 _ONE_THREAD = "one thread: the same indirect loads on both sides, the gain is in the losses alone"
 REASONS: dict[str, str] = {
     "private step of an MLP, Module/Opacus, ghost/batch 512, 1 thread": (
@@ -212,6 +211,6 @@ REASONS: dict[str, str] = {
 
 
 def reason(path: str) -> str:
-    """Return the reason of the longest key that ``path`` begins with, or an empty string."""
+    """Return the reason of the longest key that is a prefix of ``path``, or an empty string."""
     found = [key for key in REASONS if path.startswith(key)]
     return REASONS[max(found, key=len)] if found else ""

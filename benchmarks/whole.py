@@ -1,7 +1,7 @@
 """Whole runs, from the budget to the result, beside the same runs without privacy.
 
-Each run is one call: the noise for the budget, the steps, the ledger and the guarantee. The data
-of Adult's shape are random numbers with labels that can be learnt, the images are random.
+Each run is one call: calibration of the noise, the steps, the ledger and the guarantee. The data
+of Adult's shape are random numbers with learnable labels; the images are random.
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ SEARCHES = dpa.Budget(10.0, delta=1e-6)  # of the line search: thirty gradients 
 TRAINING = dpa.Budget(3.0, delta=1e-6, relation="add_or_remove_one")
 
 shares: dict[str, dict[str, float]] = {}
-"""Run to part to its share of the time, kept for the plot; the run's name ends with its time."""
+"""Shares of the time by run and part, kept for the plot; the run's name ends with its time."""
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """Of the runs: features are Adult's and MNIST's in all of them."""
+    """Sizes of the runs; the features are always those of Adult and MNIST."""
 
     rows: int = 48_842
     steps: int = 200
@@ -68,7 +68,7 @@ def descent(problem: ERM, steps: int, private: bool) -> Any:
 
 
 def search(problem: ERM, steps: int, private: bool) -> Any:
-    """Return the result of descent with a line search; without privacy it clips as well."""
+    """Return the result of descent with a line search, which also clips without privacy."""
     method = dpa.methods.LineSearchGD(
         iterations=steps, clip_norm=data.CLIP, clip_loss=2.0, rho=0.01, epsilon=0.2
     )
@@ -76,7 +76,7 @@ def search(problem: ERM, steps: int, private: bool) -> Any:
 
 
 def batches(problem: ERM, steps: int, sampling: Any) -> Any:
-    """Return the result of DP-SGD with noise that is given, so that no accounting is timed."""
+    """Return the result of DP-SGD with given noise, so that no accounting is timed."""
     method = dpa.methods.SGD(STEP, steps, sampling, CLIP).with_noise_multiplier(1.0, problem.n)
     return dpa.minimize(problem, method, rng=0, record=())
 
@@ -93,13 +93,13 @@ def training(problem: MLP, epochs: int, private: bool) -> Any:
 
 
 def fit(model: str, X: np.ndarray, y: np.ndarray) -> Any:
-    """Return a private estimator, fitted for epsilon = 1 with the system's entropy."""
+    """Return a private estimator fitted for epsilon = 1 with the system's entropy."""
     forget_epsilons()
     return getattr(linear_model, model)(epsilon=1.0, bounds=(0.0, 1.0)).fit(X, y)
 
 
 def _run(problem: Any, method: Any, budget: Any) -> Any:
-    forget_epsilons()  # a first run knows none
+    forget_epsilons()  # as in a first run
     result = dpa.minimize(problem, method, budget, rng=0, record=())
     if budget is not None:
         result.epsilon()
@@ -200,7 +200,7 @@ def fitted(
     threads: int,
     spent: Effort,
 ) -> Iterator[Row]:
-    """Compare a fit with those of peers, and say how well each of them does."""
+    """Compare a fit with those of peers, in time and accuracy."""
     arguments = {"n": len(X), "d": FEATURES, "model": model}
     scores: dict[str, np.ndarray] = {}
     modules = ("sklearn_forms", "diffprivlib_forms")
@@ -230,7 +230,7 @@ COLORS = ("blue", "green", "orange", "vermillion")
 
 
 def draw(axis: Any, found: dict[str, dict[str, float]]) -> None:
-    """Draw one stacked bar a run, the first on top."""
+    """Draw a stacked bar per run, the first on top."""
     names = list(found)
     left = np.zeros(len(names))
     parts = list(next(iter(found.values()), {}))

@@ -1,9 +1,9 @@
-"""A peer in a process of its own: ``python -m benchmarks.worker MODULE WORK THREADS ARGUMENTS``.
+"""A peer in a separate process: ``python -m benchmarks.worker MODULE WORK THREADS ARGUMENTS``.
 
 Thread pools disturb each other: idle OpenBLAS and OpenMP threads spin on the cores that another
 pool needs, and XLA's pool cannot be resized. So every peer has a process that does not import
-dpanalysis and is tied to as many cores as it may use threads, before any library sizes its pool.
-It sleeps on its standard input while others are timed.
+dpanalysis and is pinned to as many cores as it may use threads before any library sizes its pool.
+It waits on its standard input while others are timed.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from collections.abc import Callable
 from typing import Any
 
 POOLS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
-LONGEST = 1.0  # seconds of a turn, after which no further call is made
+LONGEST = 1.0  # seconds of a turn after which no further call is made
 
 
 def timed(call: Callable[[], object], settle: float, calls: int) -> list[float]:
-    """Milliseconds of up to ``calls`` calls, after ``settle`` seconds of the same call.
+    """Return the milliseconds of up to ``calls`` calls, after ``settle`` seconds of the same call.
 
-    That is how long the pools of others take to go to sleep: half a second is enough, 50 ms
-    was seen to be too short within one process.
+    Other thread pools need that time to go to sleep: half a second is enough, 50 ms was observed
+    to be too short within one process.
     """
     settled = time.perf_counter() + settle
     while time.perf_counter() < settled:
@@ -38,7 +38,7 @@ def timed(call: Callable[[], object], settle: float, calls: int) -> list[float]:
 
 
 def use_cores(threads: int) -> None:
-    """Tie this process to ``threads`` cores; libraries that are loaded later obey."""
+    """Pin this process to ``threads`` cores, which libraries loaded later respect."""
     for pool in POOLS:
         os.environ[pool] = str(threads)
     if hasattr(os, "sched_setaffinity"):
@@ -49,7 +49,7 @@ def use_cores(threads: int) -> None:
 def serve(module: str, work: str, threads: int, arguments: dict[str, Any]) -> None:
     """Answer requests, one line of JSON each, until the input ends."""
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what a library prints is no answer
+    os.dup2(2, 1)  # keep the output of libraries out of the answers
     use_cores(threads)
     prepared = getattr(importlib.import_module(f"benchmarks.peers.{module}"), work)(**arguments)
     print(json.dumps(list(prepared)), file=answers, flush=True)

@@ -5,30 +5,30 @@ To add a figure, write one module and add one line to :data:`FIGURES`. A module 
 ``TITLE : str``
     One line.
 ``NEEDS : str``
-    Optional: a package beside those of the extra ``figures``. Where it is missing the figure is
-    left out, unless it is asked for by name.
+    Optional: a package that the extra ``figures`` does not install. Where it is missing, the
+    figure is skipped unless it is requested by name.
 ``settings(scale) -> dict``
-    What the figure is made with, at ``"quick"`` or ``"paper"`` scale.
+    The settings of the figure at ``"quick"`` or ``"paper"`` scale.
 ``compute(scale, *, jobs, cache, progress) -> dict of tables``
-    Tables by name, each a dict of equally long 1-d arrays. Long work goes through
-    :func:`dpanalysis.experiments.sweep` with ``folder=cache``, so that it is resumable.
+    Tables by name, each a dict of 1-d arrays of equal length. Long computations use
+    :func:`dpanalysis.experiments.sweep` with ``folder=cache``, so that they can be resumed.
 ``draw(tables) -> matplotlib Figure``
-    From the tables alone, so that a picture can always be made again from the files.
+    Uses the tables alone, so that a picture can always be redrawn from the files.
 ``caption(tables, scale) -> str``
-    Paragraphs split by blank lines: the paper's item, the settings, what differs from the
-    paper and why. A paragraph that starts with ``Privacy:`` states for each run which notion
-    of privacy holds, with which parameters, or that none does.
+    Paragraphs separated by blank lines: the item of the paper, the settings, the differences
+    from the paper and their reasons. A paragraph that starts with ``Privacy:`` states for each
+    run which notion of privacy holds, with which parameters, or that none holds.
 
 A module may also have
 
 ``report(tables) -> dict of str``
-    Markdown by name: what README and the pages in ``docs`` show between the markers
-    ``<!-- results: FIGURE NAME -->`` and ``<!-- end of results -->``. A ``headline`` is
-    a line of README; ``figures headlines`` are those of all papers, ``benchmarks speed`` is of the
+    Markdown by name, shown by README and the pages in ``docs`` between the markers
+    ``<!-- results: FIGURE NAME -->`` and ``<!-- end of results -->``. A ``headline`` is one line
+    of README; ``figures headlines`` are those of all papers, ``benchmarks speed`` comes from the
     benchmarks.
 ``published() -> dict of tables``
-    Numbers read off the paper's own pictures, by names that start with ``published``: they are
-    not ours and are not stored with the results.
+    Numbers read off the paper's own pictures, under names that start with ``published``. They
+    are not ours and are not stored with the results.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ from types import ModuleType
 
 __all__ = ["FIGURES", "SCALES", "load"]
 
-#: Modules of this package, in the order of the index page, with the seconds that each takes at
-#: quick scale on two cores: only how much time is left is told from these.
+#: Modules of this package in the order of the index page, with the seconds that each takes at
+#: quick scale on two cores, which serve only to estimate the remaining time.
 FIGURES: dict[str, float] = {
     "kuru_fig1": 10.0,
     "kuru_fig2": 1.0,

@@ -28,7 +28,7 @@ from ._page import write_index
 from ._verify import TOLERANCE, close_row
 
 INTERRUPTED = 130  # the shell's code for a process ended by Ctrl-C
-STOPPED = 75  # EX_TEMPFAIL: the same command again goes on
+STOPPED = 75  # EX_TEMPFAIL: the same command resumes
 NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EROFS}
 
 
@@ -76,7 +76,7 @@ def _parser() -> argparse.ArgumentParser:
         "--stop-after",
         type=_seconds,
         metavar="S",
-        help="begin no cell after S seconds, finish those at work, and exit with 75: the same "
+        help="start no cell after S seconds, finish those running, and exit with 75: the same "
         "command resumes",
     )
     parser.add_argument(
@@ -202,7 +202,7 @@ def _installed(names: Iterable[str]) -> Iterator[str]:
 
 
 def _make_all(names: Sequence[str], options: Options, stop_after: float | None) -> int:
-    """Make figures and the page that shows them: one is drawn while the next is computed."""
+    """Make figures and the index page; each is drawn while the next one is computed."""
     failures, left, clock = [], [], Clock(names)
     stop_at = time.monotonic() + (math.inf if stop_after is None else stop_after)
     drawing: dict[str, Future[None]] = {}
@@ -220,14 +220,14 @@ def _make_all(names: Sequence[str], options: Options, stop_after: float | None) 
                     drawing[name] = artist.submit(draw, computed, options)
             except KeyboardInterrupt as interrupt:
                 print(f"\nInterrupted in {name}: {interrupt}", file=sys.stderr)
-                print("Finished cells are kept; the same command goes on there.", file=sys.stderr)
+                print("Finished cells are kept; the same command resumes there.", file=sys.stderr)
                 return INTERRUPTED
             except SweepStopped as stop:
                 left.append(f"{name}: {stop}")
             except Exception as error:
                 failures.append(f"{name}: {_explain(error)}")
                 if isinstance(error, OSError) and error.errno in NO_ROOM:
-                    break  # nor will there be room for the next one
+                    break  # the next figure would not fit either
             clock.finish(name, time.perf_counter() - start)
         for name, drawn in drawing.items():
             try:
@@ -242,22 +242,22 @@ def _make_all(names: Sequence[str], options: Options, stop_after: float | None) 
         print(f"\n{len(failures)} failed:", *failures, sep="\n  ", file=sys.stderr)
         return 1
     if left:
-        print("\nThe time is over. The same command goes on; left:", *left, sep="\n  ")
+        print("\nThe time is over. The same command resumes; left:", *left, sep="\n  ")
         return STOPPED
     return 0
 
 
 def _explain(error: Exception) -> str:
-    """Print what a developer needs of an error, and return what everybody does."""
+    """Print an error's traceback for developers and return its message for users."""
     if isinstance(error, SweepError):
-        print(error.failures[0][1], file=sys.stderr)  # where the cell failed, not who asked for it
+        print(error.failures[0][1], file=sys.stderr)  # the traceback of the cell, not of the sweep
     elif not isinstance(error, OSError):
         traceback.print_exception(error)
     return f"{type(error).__name__}: {error}"
 
 
 def _report(argv: Sequence[str]) -> int:
-    """Write README's and the docs' tables from the ledger."""
+    """Write the tables of README and docs from the ledger."""
     parser = argparse.ArgumentParser(
         prog="python -m figures report",
         description="Write the tables of README.md and docs/*.md, and the pictures they show, from "
@@ -276,7 +276,7 @@ def _report(argv: Sequence[str]) -> int:
 
 
 def _again(argv: Sequence[str]) -> int:
-    """Compute again what nobody knows what made it."""
+    """Recompute the stored results of unknown origin."""
     from . import _ledger
 
     parser = argparse.ArgumentParser(
@@ -295,9 +295,9 @@ def _again(argv: Sequence[str]) -> int:
         type=_seconds,
         default=math.inf,
         metavar="S",
-        help="leave alone figures that took more than S seconds of one core",
+        help="skip figures that took more than S seconds of one core",
     )
-    parser.add_argument("--stop-after", type=_seconds, metavar="S", help="begin no cell after S s")
+    parser.add_argument("--stop-after", type=_seconds, metavar="S", help="start no cell after S s")
     parser.add_argument("--jobs", type=_jobs, default=-1, metavar="N", help="cells at once")
     parser.add_argument("--device", metavar="D", help="where networks are trained: cpu, cuda")
     parser.add_argument("--quiet", action="store_true", help="no progress bars")
@@ -342,7 +342,7 @@ def _again(argv: Sequence[str]) -> int:
 
 
 def _compared(before: Sequence[dict[str, Any]], now: Sequence[dict[str, Any]]) -> str:
-    """Return how many cells came out as they were stored before."""
+    """Return how many cells reproduce the results that were stored before."""
     from . import _ledger
 
     old, new = ({_ledger.call(row): row for row in rows} for rows in (before, now))
@@ -350,13 +350,13 @@ def _compared(before: Sequence[dict[str, Any]], now: Sequence[dict[str, Any]]) -
     same = sum(a["digest"] == b["digest"] for a, b in both)
     close = sum(close_row(a, b) for a, b in both)
     return (
-        f"of {len(both)} cells that were stored before, {same} came out to the last bit and "
-        f"{close} to what is allowed elsewhere; {len(new) - len(both)} are new"
+        f"of {len(both)} cells that were stored before, {same} agree to the last bit and {close} "
+        f"within the tolerance for other machines; {len(new) - len(both)} are new"
     )
 
 
 def _verify(argv: Sequence[str]) -> int:
-    """Compute some stored results again."""
+    """Recompute some stored results and compare."""
     from . import _ledger
     from ._verify import verify
 
@@ -378,10 +378,10 @@ def _verify(argv: Sequence[str]) -> int:
         type=_seconds,
         default=math.inf,
         metavar="S",
-        help="leave alone cells that took more than S seconds",
+        help="skip cells that took more than S seconds",
     )
     parser.add_argument("--jobs", type=_jobs, default=-1, metavar="N", help="with --all")
-    parser.add_argument("--seed", type=int, help="of the choice; shown, so that it can be repeated")
+    parser.add_argument("--seed", type=int, help="of the random choice; printed for repetition")
     arguments = parser.parse_args(argv)
     _check_names(parser, arguments.names)
     stored = _ledger.stored()

@@ -1,6 +1,6 @@
 """The runs behind the figures of Xia et al. (2023) and Fang et al. (2023).
 
-Each cell is one rule, one model and one seed.
+Each cell is a run with one rule, one model and one seed.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ RULES = {
     "PSAC": "PSAC",
 }
 COLORS = {"GC": "#0072B2", "VC": "#D55E00", "Auto-S": "#E69F00", "PSAC": "#009E73"}
-#: Colors are never the only cue.
+#: Every series also differs by a marker or a line style.
 MARKERS = {"GC": "o", "VC": "s", "Auto-S": "^", "PSAC": "D", "Auto-V": "v"}
 SERIES = ("o", "s", "^", "D", "v", "P")  # of clip norms and other numbers
 MODELS = {"linear": "linear softmax", "mlp": "MLP"}
-# The orders of the RDP accountant that the published epsilons come from (Opacus' default).
+# The orders of the RDP accountant behind the published epsilons (the default of Opacus).
 _PUBLISHED_ORDERS = np.concatenate([1.0 + np.arange(1, 100) / 10.0, np.arange(12.0, 64.0)])
 
 
 def data_name(scale: str) -> str:
-    """Return the data of a figure: MNIST or a part of it where it is at hand, else digits."""
+    """Return the name of the data: MNIST or a part of it where available, else digits."""
     return choose("mnist", "digits", scale)
 
 
@@ -48,7 +48,7 @@ def training_rows(data: str) -> int:
 
 
 def by_data(data: str, mnist: Any, part: Any, digits: Any) -> Any:
-    """Return what is meant for MNIST, for a part of it, or for digits."""
+    """Return the value for MNIST, for a part of MNIST, or for digits."""
     if data == "digits":
         return digits
     return mnist if rows_of(data) is None else part
@@ -68,8 +68,8 @@ def load_data(data: str, signed: bool) -> tuple[Any, Any, Any, Any]:
 def row_radius(data: str, signed: bool) -> float:
     """Return the public bound on the rows' L2 norm.
 
-    Signed pixels fill the cube, whose corners have the norm 28 (8 for digits). Pixels in
-    [0, 1] are mostly 0: there rows are clipped to 10 (4), about their usual norm.
+    Signed pixels fill the cube, whose corners have norm 28 (8 for digits). Pixels in [0, 1] are
+    mostly 0, so rows are clipped to 10 (4), about their typical norm.
     """
     if signed:
         return 8.0 if data == "digits" else 28.0
@@ -77,9 +77,9 @@ def row_radius(data: str, signed: bool) -> float:
 
 
 class Divided(dpa.problems.MLP):
-    """An MLP that tells value clipping a bound on gradients that is ``divisor`` times too small.
+    """An MLP whose bound on gradients, used by value clipping, is ``divisor`` times too small.
 
-    Above 1 the true norms hold the clip norm.
+    For divisors above 1 the clip norm is enforced by the true norms.
     """
 
     divisor = 1.0
@@ -111,14 +111,14 @@ def hidden_units(data: str) -> int:
 def sample_gradients(
     problem: Any, w: np.ndarray, rows: np.ndarray, clipping: Any = None
 ) -> np.ndarray:
-    """Return the (clipped) gradients of single samples at ``w`` of shape (d,), (len(rows), d)."""
+    """Return the (clipped) per-sample gradients at ``w`` of shape (d,), (len(rows), d)."""
     copies = np.broadcast_to(w, (len(rows), len(w)))
     each = [rows[i : i + 1] for i in range(len(rows))]
     return problem.sums(copies, clipping=clipping, rows=each, value=False).gradient
 
 
 def share_used(problem: Any, w: np.ndarray, clipping: Any) -> np.ndarray:
-    """Return the mean norm of 128 clipped gradients over the clip norm, shape (1,)."""
+    """Return the mean norm of 128 clipped gradients divided by the clip norm, shape (1,)."""
     rows = np.sort(np.random.default_rng(0).choice(problem.n, 128, replace=False))
     norms = np.linalg.norm(sample_gradients(problem, w[0], rows, clipping), axis=1)
     return norms.mean(keepdims=True) / clipping.clip_norm
@@ -151,12 +151,12 @@ def train_cell(
 ) -> dict[str, np.ndarray]:
     """Train once and return accuracies (and the clipping frequency) by epoch.
 
-    Batches are drawn by Poisson sampling with the rate 1/(iterations of an epoch), the noise
-    on the sum has the standard deviation ``noise_multiplier`` times the sensitivity that is
-    charged (the clip norm, and the rounding of sums in single precision), and the sum is
-    divided by the expected size of a batch, which is public. Without ``curves`` only the start
-    and the end are recorded. A ``bound_divisor`` divides the bound on a gradient's norm that
-    value clipping uses, and has the used share of the clip norm recorded.
+    Batches are drawn by Poisson sampling at rate 1/(iterations per epoch). The noise on the sum
+    has standard deviation ``noise_multiplier`` times the charged sensitivity (the clip norm plus
+    the rounding of sums in single precision), and the sum is divided by the expected batch size,
+    which is public. Without ``curves`` only the start and the end are recorded. A
+    ``bound_divisor`` divides the bound on a gradient's norm that value clipping uses, and makes
+    the run record the used share of the clip norm.
     """
     problem = load_problem(data, signed, model, bound_divisor or 1.0)
     _, _, X_test, y_test = load_data(data, signed)
@@ -179,12 +179,12 @@ def train_cell(
     recorders += [clipping_frequency] if curves else []
     recorders += [clip_norm_used] if bound_divisor else []
     with warnings.catch_warnings():
-        # The papers' steps are above 2/L for the public L; clipping keeps the updates short.
+        # The papers' step sizes exceed 2/L for the public L; clipping bounds the updates.
         warnings.filterwarnings("ignore", "step_size .* is above 2/L", UserWarning)
         result = dpa.minimize(
             problem,
             method,
-            None,  # the noise is given in numbers; what it costs is in the ledger
+            None,  # the noise is given explicitly; its cost is in the ledger
             w0=w0,
             rng=seed,
             record=recorders,
@@ -212,7 +212,7 @@ def build_method(
     iterations: int,
     noise_multiplier: float,
 ) -> dpa.methods.SGD:
-    """Return SGD with the rule, and noise of ``noise_multiplier`` times what a record moves."""
+    """Return SGD with the rule and noise of ``noise_multiplier`` times the sensitivity."""
     moved = problem.facts(RELATION).record_sensitivity(2, clipping)
     return dpa.methods.SGD(
         step_size,
@@ -225,7 +225,7 @@ def build_method(
 
 
 def steps_per_epoch(n: int, batch: int) -> int:
-    """Return the number of iterations that make an epoch, n/batch rounded up."""
+    """Return the number of iterations per epoch, n/batch rounded up."""
     return math.ceil(n / batch)
 
 
@@ -244,8 +244,8 @@ def epsilon(
 ) -> float:
     """Return the epsilon of a run under add-or-remove-one.
 
-    ``accountant`` is ``"pld"``, ``"rdp"`` (the best real order) or ``"rdp-published"``, the
-    orders that the papers' software tries.
+    ``accountant`` is ``"pld"``, ``"rdp"`` (the best real order) or ``"rdp-published"`` (the
+    orders that the papers' software tries).
     """
     if accountant == "rdp-published":
         each = privacy.rdp_poisson_gaussian(_PUBLISHED_ORDERS, rate, noise_multiplier)
@@ -258,7 +258,7 @@ def epsilon(
 def calibrate(
     rate: float, iterations: int, target: float, delta: float, accountant: str = "pld"
 ) -> float:
-    """Return the smallest noise multiplier that fits (target, delta)."""
+    """Return the smallest noise multiplier that satisfies (target, delta)."""
     return privacy.calibrate(
         lambda noise_multiplier: events(rate, noise_multiplier, iterations),
         dpa.Budget(target, delta, RELATION),
@@ -269,7 +269,7 @@ def calibrate(
 
 
 def published_epsilons() -> str:
-    """Return a sentence on the epsilons of Fang et al. (2023), recomputed by every accountant."""
+    """Return a sentence on the epsilons of Fang et al. (2023), recomputed by each accountant."""
     parts = []
     for name, rate, iterations in (("MNIST", 1 / 469, 4690), ("CIFAR10", 1 / 390, 1950)):
         got = {
@@ -293,7 +293,7 @@ def stack(rows: Sequence[dict[str, Any]]) -> Table:
 
 
 def where(table: Table, **values: Any) -> Table:
-    """Return the rows of a table in which every named column has the given value."""
+    """Return the rows of a table in which all named columns have the given values."""
     keep = np.ones(len(next(iter(table.values()))), dtype=bool)
     for name, value in values.items():
         keep &= table[name] == value
@@ -317,7 +317,7 @@ def group(table: Table, keys: Sequence[str], values: Sequence[str]) -> Table:
 
 
 def join(tables: Sequence[Table]) -> Table:
-    """Return tables of the same columns under each other."""
+    """Return the concatenation of tables with the same columns."""
     return {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
 
 
@@ -333,11 +333,11 @@ def tune(
     widenings: int,
     seed: int = 0,
 ) -> tuple[list[float], list[bool]]:
-    """Return the best step size of each entry, and whether it is inside the steps that were tried.
+    """Return the best step size of each entry, and whether it is inside its grid.
 
     ``run`` computes cells, which are entries with a ``step_size`` and the ``seed`` for tuning.
-    Where the best step is an end of the grid, the grid of that entry goes on there, at the ratio
-    of its last two steps, at most ``widenings`` times.
+    Where the best step size is an end of the grid, the grid of that entry is extended there by
+    the ratio of its last two steps, at most ``widenings`` times.
     """
     grids = [sorted(steps) for _ in entries]
     for turn in range(widenings + 1):
@@ -361,7 +361,7 @@ def with_seeds(
     steps: Sequence[float],
     seeds: int,
 ) -> list[Record]:
-    """Return the runs of each entry at its step size, with the seeds that chose none: from 1 on."""
+    """Return the runs of each entry at its step size, with the seeds other than the tuning's."""
     cells = [
         {**entry, "step_size": step, "seed": seed}
         for entry, step in zip(entries, steps, strict=True)
@@ -371,7 +371,7 @@ def with_seeds(
 
 
 def _widen(grid: list[float], best: int) -> None:
-    """Add a step at the end of a grid where the best one is; numbers of three digits."""
+    """Extend a grid by a step size of three digits at the end where the best one is."""
     if len(grid) > 1 and best == len(grid) - 1:
         grid.append(float(f"{grid[-1] * grid[-1] / grid[-2]:.3g}"))
     elif len(grid) > 1 and best == 0:
@@ -379,9 +379,9 @@ def _widen(grid: list[float], best: int) -> None:
 
 
 def grid_sentence(inside: Iterable[bool], names: Sequence[str] = (), but: str = "") -> str:
-    """Return in words for how many tuned entries the best step is inside the grid.
+    """Return a sentence on how many tuned entries have their best step size inside the grid.
 
-    ``but`` is what an end of the grid means, where a wider one would not change it.
+    ``but`` explains an end of the grid where a wider grid would not change the result.
 
     >>> grid_sentence([True, False], ["GC", "VC"])
     'The best step size is an end of the grid for 1 of 2 entries (VC): a wider grid may change it.'
@@ -399,7 +399,7 @@ def grid_sentence(inside: Iterable[bool], names: Sequence[str] = (), but: str = 
 
 
 def is_inside(steps: Iterable[float], grid: Sequence[float]) -> list[bool]:
-    """Tell of each step whether the grid goes on at both sides of it."""
+    """Return for each step size whether it lies inside the grid, not at an end."""
     return [min(grid) < step < max(grid) for step in steps]
 
 
@@ -407,7 +407,7 @@ def is_inside(steps: Iterable[float], grid: Sequence[float]) -> list[bool]:
 
 
 def runs_in_words(count: int) -> str:
-    """Return what numbers are of, with no deviation of a single run.
+    """Return "one run", or "mean and standard deviation" of several.
 
     >>> runs_in_words(1), runs_in_words(5)
     ('one run', 'mean and standard deviation of 5 runs')
@@ -416,7 +416,7 @@ def runs_in_words(count: int) -> str:
 
 
 def with_spread(mean: float, std: float, count: int, digits: int = 2) -> str:
-    """Return a mean with its deviation, where there are several runs.
+    """Return a mean, with its standard deviation if there are several runs.
 
     >>> with_spread(98.086, 0.16, 5), with_spread(98.086, 0.0, 1)
     ('98.09 ± 0.16', '98.09')
@@ -425,14 +425,14 @@ def with_spread(mean: float, std: float, count: int, digits: int = 2) -> str:
 
 
 def error_bars(rows: Table, name: str) -> Any:
-    """Return the deviations of a column, None where they are of single runs."""
+    """Return the standard deviations of a column, None for single runs."""
     return rows[f"{name}_std"] if (rows["runs"] > 1).all() else None
 
 
 def paired(a: Table, b: Table, name: str = "test_accuracy") -> tuple[float, float]:
     """Return the mean of ``a - b`` over shared seeds, and half the width of its 95 % interval.
 
-    Student's interval: runs of one seed share start, batches and the stream of the noise.
+    Student's interval: runs with the same seed share start, batches and noise stream.
 
     >>> a = {"seed": np.arange(3), "test_accuracy": np.array([1.0, 2.0, 4.0])}
     >>> b = {"seed": np.arange(3), "test_accuracy": np.array([1.0, 1.0, 2.0])}
@@ -453,9 +453,9 @@ def paired(a: Table, b: Table, name: str = "test_accuracy") -> tuple[float, floa
 
 
 def welch_half(one: float, other: float, runs: int) -> float:
-    """Return half of Welch's interval of 95% of a difference of two means of ``runs`` numbers.
+    """Return half the width of Welch's 95% interval for a difference of two means of ``runs`` runs.
 
-    ``one`` and ``other`` are their standard deviations. Below three runs there is none: infinite.
+    ``one`` and ``other`` are their standard deviations. With fewer than three runs it is infinite.
     """
     from scipy import stats
 
@@ -469,7 +469,7 @@ def welch_half(one: float, other: float, runs: int) -> float:
 
 
 def interval(mean: float, half: float, digits: int = 3) -> str:
-    """Return a difference with its interval in words.
+    """Return a difference with its interval as text.
 
     >>> interval(-0.004, 0.05)
     '-0.004 ± 0.050'
@@ -478,9 +478,9 @@ def interval(mean: float, half: float, digits: int = 3) -> str:
 
 
 def time_in_words(rows: Table) -> str:
-    """Return whether value clipping is faster than the private ways that the paper times.
+    """Return whether value clipping is faster than the private methods that the paper times.
 
-    Those are micro-batching and Opacus; beside them what gradient clipping takes here.
+    Those are micro-batching and Opacus. The time of gradient clipping here is added.
 
     >>> rows = {
     ...     "way": np.array(["VC", "GC", "micro-batching"]),

@@ -14,7 +14,7 @@ import dpanalysis as dpa
 
 from . import _clipping as runs
 
-# On a device a whole batch is one chunk, but for one in a hundred million.
+# On a device a whole batch fits into one chunk, except one batch in a hundred million.
 _DEVICE_CHUNK = 640
 
 
@@ -25,7 +25,7 @@ def device() -> str:
 
 @contextmanager
 def threads(count: int) -> Iterator[None]:
-    """Give PyTorch so many threads: a sweep limits only what was loaded before its cell."""
+    """Limit PyTorch's threads: a sweep limits only libraries loaded before its cell."""
     import torch
 
     before = torch.get_num_threads()
@@ -78,7 +78,7 @@ def load_problem(
     row_bound: dpa.RowBound | None = None,
     chunk: int | None = None,
 ) -> Any:
-    """Return the network's problem, in single precision."""
+    """Return the training problem of the network, in single precision."""
     X, y, _, _ = _images(data, signed)
     if chunk is None and device() != "cpu":
         chunk = _DEVICE_CHUNK
@@ -110,7 +110,7 @@ def _images(data: str, signed: bool) -> tuple[Any, Any, Any, Any]:
 
 @lru_cache(maxsize=2)
 def test_images(data: str, signed: bool = False) -> tuple[Any, Any]:
-    """Return images and labels of the test part, where the network is."""
+    """Return images and labels of the test part, on the network's device."""
     import torch
 
     _, _, X, y = _images(data, signed)
@@ -118,12 +118,12 @@ def test_images(data: str, signed: bool = False) -> tuple[Any, Any]:
 
 
 def start(data: str, seed: int) -> np.ndarray:
-    """Return the random start of a run: PyTorch's own draw for the seed."""
+    """Return the initial weights of a run, drawn by PyTorch from the seed."""
     return load_problem(data).vector(network(data, seed))
 
 
 def build_method(problem: Any, cell: dict[str, Any]) -> dpa.methods.SGD:
-    """Return SGD with momentum, noise of ``noise_multiplier`` times what a record moves."""
+    """Return SGD with momentum and noise of ``noise_multiplier`` times the sensitivity."""
     steps = runs.steps_per_epoch(problem.n, cell["batch"])
     iterations, rate = cell["epochs"] * steps, 1.0 / steps
     rule = runs.make_rule(cell["rule"], cell["clip_norm"], cell["r"])
@@ -143,8 +143,8 @@ def build_method(problem: Any, cell: dict[str, Any]) -> dpa.methods.SGD:
 def train_cell(**cell: Any) -> dict[str, np.ndarray]:
     """Train once and return the test accuracy by epoch, and the training accuracy at the end.
 
-    Batches are drawn by Poisson sampling with the rate 1/(iterations of an epoch), and the sum is
-    divided by the expected size of a batch, which is public.
+    Batches are drawn by Poisson sampling at rate 1/(iterations per epoch), and the sum is divided
+    by the expected batch size, which is public.
     """
     problem = load_problem(cell["data"])
     X_test, y_test = test_images(cell["data"])
@@ -156,7 +156,7 @@ def train_cell(**cell: Any) -> dict[str, np.ndarray]:
     result = dpa.minimize(
         problem,
         build_method(problem, cell),
-        None,  # the noise is given in numbers; what it costs is in the ledger
+        None,  # the noise is given explicitly; its cost is in the ledger
         w0=start(cell["data"], cell["seed"]),
         rng=cell["seed"],
         record=(test_accuracy,),

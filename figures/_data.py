@@ -1,4 +1,4 @@
-"""What a figure is made of: the paper's data, a part of them at quick scale, or a stand-in."""
+"""The data of a figure: the paper's, a part of them at quick scale, or a stand-in."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import dpanalysis as dpa
 
 __all__ = ["at_hand", "choose", "load_part", "made_of", "rows_of"]
 
-#: Rows that quick scale takes of a data set; the others are taken whole.
+#: Rows of a data set used at quick scale; other data sets are used whole.
 PARTS = {"mnist": 6000, "adult": 10_000}
 WORDS = {
     "mnist": "MNIST",
@@ -31,20 +31,20 @@ WORDS = {
 
 
 def at_hand(name: str) -> bool:
-    """Whether a data set is in ``$DPANALYSIS_DATA``; nothing is downloaded for a figure."""
+    """Return whether a data set is in ``$DPANALYSIS_DATA``; figures download nothing."""
     folder = os.environ.get("DPANALYSIS_DATA")
     return bool(folder) and (name != "mnist" or os.path.isdir(os.path.join(str(folder), "mnist")))
 
 
 def choose(name: str, stand_in: str, scale: str) -> str:
-    """Return a data set, ``NAME-ROWS`` for a part of it, or its stand-in where it is missing."""
+    """Return a data set's name, ``NAME-ROWS`` for a part of it, or its stand-in if missing."""
     if not at_hand(name):
         return stand_in
     return f"{name}-{PARTS[name]}" if scale == "quick" and name in PARTS else name
 
 
 def rows_of(data: str) -> int | None:
-    """Return how many rows of a data set are meant, None for all.
+    """Return the number of rows that a name asks for, None for all.
 
     >>> rows_of("mnist-6000"), rows_of("mnist")
     (6000, None)
@@ -54,7 +54,7 @@ def rows_of(data: str) -> int | None:
 
 
 def load_part(dataset: dpa.datasets.Dataset, rows: int | None) -> tuple[Any, Any]:
-    """Return ``X, y`` of a random part of the training rows, always the same."""
+    """Return ``X, y`` of a random part of the training rows, with a fixed seed."""
     if rows is None:
         return dataset.X, dataset.y
     chosen = np.sort(np.random.default_rng(0).choice(dataset.n, rows, replace=False))
@@ -62,7 +62,7 @@ def load_part(dataset: dpa.datasets.Dataset, rows: int | None) -> tuple[Any, Any
 
 
 def made_of(settings: Mapping[str, Any]) -> str:
-    """Return in words what data a figure has, "" where it has none."""
+    """Return a description of a figure's data, "" if it has none."""
     data = settings.get("data")
     names = [data] if isinstance(data, str) else list(data or [])
     words = []

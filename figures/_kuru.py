@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 EPSILON = 1.0
 STRENGTH = 0.02  # lambda ||x||^2 with lambda = .01
 SYNTHETIC_SIZE = 100_000
-DELTA = 1e-6  # where the (epsilon, delta) guarantee is quoted beside the pure one
+DELTA = 1e-6  # of the (epsilon, delta) guarantee quoted next to the pure one
 DATA = {
     "cube": "Rows uniform on [0, 1]^20, labels sign(Xw), one in ten negative.",
     "ball": "Rows uniform in the L1 ball of radius 20, logistic labels, L2 norms clipped to 10.",
@@ -38,7 +38,7 @@ ALGORITHMS = ("DP-GD", "DP-HB", "DP-NAG", "DP-MASG", "DP-NAG-opt", "DP-MASG-opt"
 OPTIMAL = ALGORITHMS[4:]
 #: T of the published curves.
 PUBLISHED_HORIZONS = (100, 200, 500, 1000)
-#: What the headline calls those that it names.
+#: Names of the algorithms in the headline.
 IN_WORDS = {
     "DP-GD": "gradient descent",
     "DP-HB": "heavy ball",
@@ -53,8 +53,8 @@ def load_problem(data: str, n: int) -> dpa.ERM:
 
     ``"cube"``: features uniform on [0, 1]^20, labels sign(Xw), one in ten negative.
     ``"ball"``: features uniform in the L1 ball of radius 20, logistic labels; rows are clipped
-    to an L2 norm of 10, about the largest that this law ever gives. Otherwise a data set of
-    :func:`dpanalysis.datasets.load`.
+    to an L2 norm of 10, about the largest norm that this distribution produces. Any other name is
+    a data set of :func:`dpanalysis.datasets.load`.
     """
     if data == "cube":
         dataset = dpa.datasets.kuru_synthetic(n, 20, scheme="cube", negative_rate=0.1, rng=0)
@@ -78,9 +78,9 @@ def build_method(
     iterations: int,
     initial_gap: float | None = None,
 ) -> dpa.methods.Method:
-    """Return one of the six algorithms with the paper's parameters, step size c/L.
+    """Return one of the six algorithms with the paper's parameters and step size c/L.
 
-    The -opt variants choose the number of iterations from the guess ``initial_gap``.
+    The -opt variants choose the number of iterations from the estimate ``initial_gap``.
     """
     mu, L = problem.mu, problem.L
     step_size = c / L
@@ -116,8 +116,8 @@ def run_cell(
 ) -> dict[str, np.ndarray]:
     """Run one algorithm once and return its mean gap over the replicates.
 
-    ``published_noise`` repeats what the authors' public code draws: a standard deviation b_t
-    where the Laplace scale is meant. It is NOT private at the stated epsilon.
+    ``published_noise`` draws the noise of the authors' public code, which uses b_t as the standard
+    deviation instead of the Laplace scale. It is NOT private at the stated epsilon.
     """
     problem = load_problem(data, n)
     method = build_method(algorithm, problem, m, c, iterations, initial_gap)
@@ -150,8 +150,8 @@ def run_cell(
 def with_published_noise(method: dpa.methods.Method, problem: dpa.ERM) -> dpa.methods.Method:
     """Return ``method`` with the noise of the authors' code, which is not private.
 
-    Their -opt variants divide epsilon by the weights of full batches, invert (3.5) for the batch
-    size, and choose T' by full batches, too; b_t is then a standard deviation.
+    Their -opt variants divide epsilon by the weights for full batches, invert (3.5) for the batch
+    size, and choose T' for full batches as well; b_t is then used as a standard deviation.
     """
     facts, budget = problem.facts("replace_one"), dpa.Budget(EPSILON)
     if isinstance(method.noise, str) and method.noise == "optimal":
@@ -169,10 +169,10 @@ def with_published_noise(method: dpa.methods.Method, problem: dpa.ERM) -> dpa.me
 
 @dataclass(frozen=True)
 class Experiment:
-    """One figure of the grid: algorithms x step-size constants x numbers of iterations.
+    """A figure over a grid: algorithms x step-size constants x numbers of iterations.
 
-    ``batch`` is the fraction m/n and ``note`` ends the caption. The quick scale keeps the size
-    of the data, which sets the noise, and has fewer runs, one step size and one T.
+    ``batch`` is the fraction m/n, and ``note`` ends the differences from the paper. Quick scale
+    keeps the size of the data, which sets the noise, with fewer runs, one step size and one T.
     """
 
     data: str
@@ -196,7 +196,7 @@ class Experiment:
         return 3 if scale == "quick" else 20
 
     def settings(self, scale: str) -> dict[str, Any]:
-        """Return what the figure is made with."""
+        """Return the settings of the figure."""
         problem = load_problem(self.data, SYNTHETIC_SIZE)
         return {
             "data": self.data,
@@ -218,7 +218,7 @@ class Experiment:
 
     @property
     def initial_gap(self) -> float:
-        """The public guess of F(w_0) - F*: the paper's, or ln 2, which w_0 = 0 cannot exceed."""
+        """The public estimate of F(w_0) - F*: the paper's, or ln 2, a bound at w_0 = 0."""
         return 10.0 if self.start else math.log(2.0)
 
     def batch_size(self, problem: dpa.ERM) -> int:
@@ -243,13 +243,13 @@ class Experiment:
                 "seed": 0,
                 "published_noise": self.published_noise,
             }
-            for iterations in reversed(self.horizons(scale))  # the long ones first
+            for iterations in reversed(self.horizons(scale))  # the longest first
             for c in self.constants(scale)
             for algorithm in ALGORITHMS
         ]
 
     def compute(self, scale: str, *, jobs: int, cache: Path, progress: bool) -> dict[str, Table]:
-        """Return the curves (one row a record) and a summary (one row a run)."""
+        """Return the curves (one row per record) and a summary (one row per run)."""
         records = sweep(
             run_cell,
             self.cells(scale),
@@ -304,7 +304,7 @@ class Experiment:
 
     @property
     def is_real(self) -> bool:
-        """Whether the data are real, on which the paper shows nothing."""
+        """Whether the data are real; the paper shows no such experiment."""
         return self.data not in ("cube", "ball")
 
     @property
@@ -315,7 +315,7 @@ class Experiment:
     def draw(self, tables: dict[str, Table]) -> Figure:
         """Draw one panel for each step-size constant and algorithm; colors and markers are T.
 
-        Each panel has its own horizontal axis: the -opt variants end long before T.
+        Each panel has its own horizontal axis because the -opt variants end long before T.
         """
         constants = sorted(set(tables["summary"]["c"].tolist()))
         figure, axes = plotting.panels(
@@ -333,13 +333,13 @@ class Experiment:
         return figure
 
     def compared(self, tables: dict[str, Table]) -> str:
-        """Return how far our final gaps lie from the published ones, "" where there are none."""
+        """Return the distance of our final gaps from the published ones, "" if there are none."""
         if not self.is_published:
             return ""
         differences = self.ends(tables)
         return (
             f"Ours minus published, log10 of the final gap, over {len(differences)} runs: "
-            f"{differences.mean():+.3f} in the mean, from {differences.min():+.2f} to "
+            f"{differences.mean():+.3f} on average, from {differences.min():+.2f} to "
             f"{differences.max():+.2f}."
         )
 
@@ -395,7 +395,7 @@ class Experiment:
         return f"T = {least} to {most}" if least < most else f"T = {least}"
 
     def _ends(self, summary: Table, names: Mapping[str, str]) -> str:
-        """Return which of some algorithms are best at an end of the T tried."""
+        """Return which of the algorithms are best at an end of the T tried."""
         tried, made = summary["iterations"], summary["iterations_made"]
         best = {name: made[self._best_row(summary, each)] for each, name in names.items()}
         found = ""
@@ -406,19 +406,19 @@ class Experiment:
         return found
 
     def verdicts(self, tables: dict[str, Table]) -> str:
-        """Return what came out of the paper's comparisons of the best of each algorithm."""
+        """Return the verdicts on the paper's comparisons, each algorithm at its best."""
         faster = self._beats(tables, ("DP-HB", "DP-NAG"), ("DP-GD",))
         best = self._beats(tables, OPTIMAL, ("DP-GD", "DP-HB", "DP-NAG", "DP-MASG"))
         if self.is_real:
             return self._on_real_data(tables["summary"], faster, best)
         words = {1: "confirmed", 0: "open", -1: "refuted"}
         return (
-            f"That heavy ball and Nesterov's method beat gradient descent is {words[faster]}, that "
+            f"That heavy ball and Nesterov's method beat gradient descent is {words[faster]}; that "
             f"the optimal division is best of all is {words[best]}"
         )
 
     def _on_real_data(self, summary: Table, faster: int, best: int) -> str:
-        """Return what is found where the paper claims nothing, and who is best at an end of it."""
+        """Return the comparison on real data, and who is best at an end of the grid."""
         tried, c = summary["iterations"], summary["c"].min()
         rows = {algorithm: self._best_row(summary, algorithm) for algorithm in ALGORITHMS}
         ends = [
@@ -430,7 +430,7 @@ class Experiment:
         chance = "end, beyond chance, neither all below nor all above"
         words = {1: "end below", 0: chance, -1: "end above"}
         text = (
-            "The paper claims nothing on real data. At the best c and T of this grid heavy ball "
+            "The paper claims nothing on real data. At the best c and T of this grid, heavy ball "
             f"and Nesterov's method {words[faster]} gradient descent, and the optimal divisions "
             f"{words[best]} all others"
         )
@@ -441,9 +441,10 @@ class Experiment:
     def _beats(
         self, tables: dict[str, Table], ours: tuple[str, ...], theirs: tuple[str, ...]
     ) -> int:
-        """Return 1 where each of ours ends below each of theirs, each at its best, beyond chance.
+        """Return 1 if each of ours ends below each of theirs, each at its best, beyond chance.
 
-        Two standard errors of a difference of logarithms; -1 where each ends above, else 0.
+        Beyond chance means two standard errors of a difference of logarithms; -1 if each ends
+        above, else 0.
         """
         signs = set()
         for one in ours:
@@ -494,20 +495,20 @@ class Experiment:
         )
 
     def differences(self, scale: str) -> str:
-        """Return what differs from the paper and why."""
+        """Return the differences from the paper and their reasons."""
         if self.published_noise:
             return self.note
         remarks = [
-            "the noise is what the stated epsilon asks for, a Laplace SCALE b_t (the authors' code "
-            "draws a standard deviation b_t)",
+            "the noise is the one required by the stated epsilon, with Laplace SCALE b_t (the "
+            "authors' code uses b_t as the standard deviation)",
             "L is the public bound R2^2/4 + 2 lambda instead of an eigenvalue of the private data",
-            "T' is chosen by the bound at the batch size and with the variance of that noise; the "
-            "authors' code has half of the variance and full batches (see kuru_horizons)",
+            "T' minimizes the bound for the batch size and the variance of that noise; the "
+            "authors' code uses half of the variance and full batches (see kuru_horizons)",
         ]
         if self.batch < 1.0:
             remarks.append(
-                "like the authors' code, and unlike Remark 4.2, a guide for S1/(b m) << 1, the "
-                "-opt variants divide epsilon first and then invert (3.5)"
+                "like the authors' code, and unlike Remark 4.2, which applies for S1/(b m) << 1, "
+                "the -opt variants divide epsilon first and then invert (3.5)"
             )
         if scale == "quick":
             (runs, most), (all_runs, longest) = (
@@ -529,29 +530,29 @@ class Experiment:
             f"S1 = {chosen['record_sensitivity_L1']:g}, "
             f"all coordinates of w_0 are {chosen['start']:g}, step size c/L. The -opt variants "
             "divide the budget optimally and choose T' <= T by the bound with E_0 = "
-            f"{self.initial_gap:.3g}; where T' is the same for several T, so is the run, and one "
-            f"curve is drawn. {self.best(tables)} c and T of these are the best by the true error, "
-            f"which no private choice can know, of {self._grid(tables['summary'])}"
+            f"{self.initial_gap:.3g}; for T with the same T' the runs are identical, and one curve "
+            f"is drawn. {self.best(tables)} Their c and T minimize the true error, which a private "
+            f"choice could not use, among {self._grid(tables['summary'])}"
             f"{self._ends(tables['summary'], {name: name for name in ALGORITHMS})}."
         )
         if self.is_published:
-            dotted = "Dotted: the authors' own curves where they are at hand; crosses"
+            dotted = "Dotted: the authors' own curves where available; crosses"
             what += (
-                f" {dotted if 'published' in tables else 'Crosses'}: where all of theirs end, with "
-                f"their noise, on another draw of the labels. {self.compared(tables)}"
+                f" {dotted if 'published' in tables else 'Crosses'}: the ends of their curves, "
+                f"with their noise, on another draw of the labels. {self.compared(tables)}"
             )
         parts = [what, self.privacy(tables), self.differences(scale), self.finding(tables)]
         return "\n\n".join(filter(None, parts))
 
     def finding(self, tables: dict[str, Table]) -> str:
-        """Return the last sentence of the caption, of what is private."""
+        """Return the last sentence of the caption, for private noise only."""
         if self.published_noise:
             return ""
         return f"Finding: {self.verdicts(tables)[0].lower()}{self.verdicts(tables)[1:]}."
 
 
 def _listed(names: Sequence[str]) -> str:
-    """Return names as a sentence has them."""
+    """Return names joined by commas and "and"."""
     return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
 
 
@@ -572,7 +573,7 @@ def _draw_panel(ax: Axes, tables: dict[str, Table], algorithm: str, c: float, fi
     for k, iterations in enumerate(horizons):
         color, marker = list(plotting.PALETTE.values())[k], MARKERS[k]
         look: dict[str, Any] = {"color": color, "marker": marker, "ms": 3.0, "mfc": "white"}
-        ax.plot([], [], label=f"T = {iterations}", **look)  # also where its run is another's
+        ax.plot([], [], label=f"T = {iterations}", **look)  # also if its run equals another's
         if not any(same[0] == iterations for same in made.values()):
             continue
         rows = mine & (curves["iterations"] == iterations)

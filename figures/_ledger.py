@@ -1,8 +1,8 @@
-"""The ledger of results: what the figures' tables are at paper scale, and what made them.
+"""The ledger of results: the figures' tables at paper scale and their provenance.
 
 ``results/NAME/`` holds the tables, ``about.json`` (settings, caption, commit, versions, digests)
-and ``cells.csv``: one line a cell, with its parameters, a digest of its result to the last bit,
-and a few of its numbers for machines that round otherwise.
+and ``cells.csv``: one line per cell, with its parameters, a digest of its result to the last bit,
+and a few of its numbers for machines that round differently.
 """
 
 from __future__ import annotations
@@ -44,31 +44,31 @@ __all__ = [
 ]
 
 RESULTS = Path(__file__).with_name("results")
-#: Decimal digits of the numbers in the stored tables; the digests are those of all digits.
+#: Decimal digits of the numbers in the stored tables; digests use all digits.
 DIGITS = 5
 
-#: A cell as a sweep tells it: its file and its result.
+#: A cell as a sweep reports it: its file and its result.
 Cell = tuple[Path, dict[str, np.ndarray]]
 
 
 def is_timing(name: str) -> bool:
-    """Tell whether a column or result is a time, which no run repeats."""
+    """Return whether a column or result is a time, which is not reproducible."""
     return "seconds" in name
 
 
 def is_published(name: str) -> bool:
-    """Tell whether a table holds numbers of the paper's, which are not ours to store."""
+    """Return whether a table holds the paper's own numbers, which we may not store."""
     return name.startswith("published")
 
 
 def call(row: Mapping[str, Any]) -> str:
-    """Return what tells a figure's cells apart: the function and its parameters."""
+    """Return the identity of a cell: its function and parameters."""
     named = {key: row[key] for key in row if key.startswith(("function", "parameter."))}
     return json.dumps(named, sort_keys=True)
 
 
 def digest(columns: Mapping[str, Any]) -> str:
-    """Return a digest of arrays by name, to the last bit, but for times."""
+    """Return a digest of named arrays, to the last bit, without times."""
     found = hashlib.sha256()
     for name in sorted(columns):
         if not is_timing(name):
@@ -81,7 +81,7 @@ def digest(columns: Mapping[str, Any]) -> str:
 
 
 def probes(result: Mapping[str, Any]) -> dict[str, float]:
-    """Return a few numbers of a result: each number, and last entry and mean of each array."""
+    """Return a few numbers of a result: every scalar, and last entry and mean of every array."""
     found = {}
     for name, value in result.items():
         array = np.asarray(value)
@@ -103,10 +103,10 @@ def store(
     out: Path,
     here: Mapping[str, str],
 ) -> Path:
-    """Write a figure's tables and what made them; ``seconds`` are those beside the cells'.
+    """Write a figure's tables and their provenance; ``seconds`` excludes the cells' seconds.
 
     ``here`` is the commit, device and threads of this run. Cells may come from earlier code, which
-    ``made_by`` names: whether they still come out is for ``verify`` to say, from the numbers.
+    ``made_by`` records; ``verify`` checks from the numbers whether they can still be reproduced.
     """
     module, folder = load(name), out / name
     rows, makers, restored = _rows(cells)
@@ -154,9 +154,9 @@ def write_about(folder: Path, about: Mapping[str, Any]) -> None:
 
 
 def caption(name: str) -> str:
-    """Return the caption of this code for the stored tables, with the settings they were made with.
+    """Return the caption of this code for the stored tables, with their stored settings.
 
-    Those may be others than today's: of a grid that is now wider, or of data not at hand.
+    Those may differ from today's: the grid may be wider now, or the data not available.
     """
     module, (about, tables) = load(name), read(name)
     with _settings_of(module, about["settings"]):
@@ -165,7 +165,7 @@ def caption(name: str) -> str:
 
 @contextmanager
 def _settings_of(module: Any, stored: Mapping[str, Any]) -> Iterator[None]:
-    """Let a figure's module answer with settings that are stored."""
+    """Make a figure's module return the stored settings."""
     original = module.settings
     module.settings = lambda scale: dict(stored)
     try:
@@ -175,7 +175,7 @@ def _settings_of(module: Any, stored: Mapping[str, Any]) -> Iterator[None]:
 
 
 def _rows(cells: Iterable[Cell]) -> tuple[list[dict[str, Any]], list[dict[str, str]], int]:
-    """Return a row for each cell, the makers that rows number, and how many are restored."""
+    """Return a row per cell, the makers that rows refer to by number, and how many are restored."""
     rows, makers, restored = list[dict[str, Any]](), list[dict[str, str]](), 0
     for path, result in cells:
         about = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
@@ -198,7 +198,7 @@ def _rows(cells: Iterable[Cell]) -> tuple[list[dict[str, Any]], list[dict[str, s
 
 
 def write_cells(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Write rows as CSV: every entry is JSON, but for text of which that is plain; "" is none."""
+    """Write rows as CSV: entries are JSON, except plain text; "" is none."""
     names = list(dict.fromkeys(name for row in rows for name in row))
     with atomic_write(path) as file:
         writer = csv.writer(file, lineterminator="\n")
@@ -207,7 +207,7 @@ def write_cells(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
 
 
 def _rounded(table: Table) -> Table:
-    """Return a table with the digits that are stored."""
+    """Return a table rounded to the stored digits."""
     return {
         name: np.array([float(f"{x:.{DIGITS}g}") for x in column.tolist()])
         if column.dtype.kind == "f"
@@ -216,14 +216,14 @@ def _rounded(table: Table) -> Table:
     }
 
 
-# ------------------------------------------------------------------ going on
+# ------------------------------------------------------------------ resuming
 
 
 def restore(name: str, folder: Path) -> None:
-    """Keep the ledger's cells in a sweep's folder, where their results are numbers alone.
+    """Write the ledger's cells into a sweep's folder if their results are numbers alone.
 
-    So a figure with more seeds computes only what is new. The numbers have the ledger's six digits,
-    the digest stays that of all digits. ``WHOLE`` in a module names such functions.
+    A figure with more seeds then computes only the new cells. The numbers have the ledger's six
+    digits, the digest stays that of all digits. ``WHOLE`` in a module names such functions.
     """
     for row, maker in _stored_cells(name):
         if not _is_whole(row["function"]):
@@ -240,7 +240,7 @@ def restore(name: str, folder: Path) -> None:
 
 
 def keep_unfinished(name: str, folder: Path) -> None:
-    """Put a stopped sweep's finished cells beside the entry, for ``restore``; the tables stay."""
+    """Store a stopped sweep's finished cells with the entry, for ``restore``; keep the tables."""
     cells = []
     for path in sorted(folder.glob("*.npz")):
         with np.load(path) as file:
@@ -256,24 +256,24 @@ def keep_unfinished(name: str, folder: Path) -> None:
 
 
 def _stored_cells(name: str) -> Iterator[tuple[dict[str, Any], dict[str, str]]]:
-    """Yield the rows of an entry and of what is unfinished beside it, each with its maker."""
+    """Yield the rows of an entry and of its unfinished cells, each with its maker."""
     for cells, about in (("cells.csv", "about.json"), ("unfinished.csv", "unfinished.json")):
         path = RESULTS / name / about
         if path.is_file():
             said = json.loads(path.read_text(encoding="utf-8"))
-            implied = {"commit": said.get("commit", "unknown")}  # old makers do not name theirs
+            implied = {"commit": said.get("commit", "unknown")}  # old makers name no commit
             for row in read_cells(name, cells):
                 yield row, {**implied, **said["made_by"][row["made_by"]]}
 
 
 def _is_whole(function: str) -> bool:
-    """Tell whether the ledger has all that a cell of this function returns."""
+    """Return whether the ledger has everything that a cell of this function returns."""
     module, _, name = function.rpartition(".")
     return name in getattr(importlib.import_module(module), "WHOLE", ())
 
 
 def _fields(row: Mapping[str, Any], head: str) -> dict[str, Any]:
-    """Return what has a head in its name, under the rest of the name."""
+    """Return the fields whose names start with ``head``, under the rest of their names."""
     return {key.removeprefix(head): value for key, value in row.items() if key.startswith(head)}
 
 
@@ -282,19 +282,19 @@ def _fields(row: Mapping[str, Any], head: str) -> dict[str, Any]:
 
 def stored() -> list[str]:
     """Return the figures that have results, in no particular order."""
-    abouts = sorted(RESULTS.glob("*/about.json"))  # of other commands' results, too
+    abouts = sorted(RESULTS.glob("*/about.json"))  # includes the results of other commands
     return [path.parent.name for path in abouts if '"scale": "paper"' in path.read_text("utf-8")]
 
 
 def read(name: str) -> tuple[dict[str, Any], dict[str, Table]]:
-    """Return ``about.json`` and the tables of a figure, with the published ones where at hand.
+    """Return ``about.json`` and the tables of a figure, with the published ones if available.
 
     Raises
     ------
     FileNotFoundError
         If the figure has no results.
     ValueError
-        If a table is not as it was written.
+        If a table was changed since it was written.
     """
     about, folder, tables = read_about(name), RESULTS / name, {}
     for table_name, known in about["tables"].items():
@@ -323,7 +323,7 @@ def read_about(name: str) -> dict[str, Any]:
 
 
 def read_cells(name: str, file_name: str = "cells.csv") -> list[dict[str, Any]]:
-    """Return the rows of ``cells.csv``, none where the figure has no cells."""
+    """Return the rows of ``cells.csv``, none if the figure has no cells."""
     path = RESULTS / name / file_name
     if not path.is_file():
         return []
@@ -335,6 +335,6 @@ def read_cells(name: str, file_name: str = "cells.csv") -> list[dict[str, Any]]:
 
 
 def file_digest(path: Path) -> str:
-    """Return a digest of a text file, whatever its line ends."""
+    """Return a digest of a text file, independent of its line ends."""
     data = path.read_bytes().replace(b"\r\n", b"\n")
     return hashlib.sha256(data).hexdigest()[:16]

@@ -1,4 +1,4 @@
-"""Making figures one after the other: what is kept, what is left, how long it will take."""
+"""Make figures one after the other: reuse finished ones and estimate the remaining time."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ __all__ = ["Clock", "Computed", "Options", "compute", "draw", "unusable", "word_
 
 @dataclass(frozen=True)
 class Options:
-    """How figures are made; see ``python -m figures --help``."""
+    """Options of a run; see ``python -m figures --help``."""
 
     out: Path
     scale: str = "quick"
@@ -37,12 +37,12 @@ class Options:
     fresh: bool = False
     progress: bool = True
     store: bool = False
-    restore: bool = True  # where a figure is stored, from what the ledger has
+    restore: bool = True  # reuse cells that the ledger has
 
 
 @dataclass(frozen=True)
 class Computed:
-    """The tables of a figure, and what its picture and its page follow from."""
+    """The tables of a figure and all else that its picture and page depend on."""
 
     name: str
     settings: Mapping[str, Any]
@@ -52,10 +52,10 @@ class Computed:
 
 
 def compute(name: str, options: Options) -> Computed | None:
-    """Compute a figure's tables, and store them where asked; None where all of it is kept.
+    """Compute a figure's tables, and store them if requested; None if all of it is up to date.
 
-    A picture follows from the scale, the settings, the code and the data at hand: where none of
-    them changed, nothing is made again.
+    A picture depends on the scale, the settings, the code and the available data: if none of them
+    changed, nothing is recomputed.
     """
     start = time.perf_counter()
     module, folder = figures.load(name), options.out / name
@@ -66,7 +66,7 @@ def compute(name: str, options: Options) -> Computed | None:
         shutil.rmtree(cache, ignore_errors=True)
     elif is_kept(folder, name, key) and not options.store:
         return None
-    cells: dict[Path, dict[str, np.ndarray]] = {}  # once each, also where sweeps share some
+    cells: dict[Path, dict[str, np.ndarray]] = {}  # once each, even if sweeps share some
     here = _provenance.here(name)
     if options.store and options.restore and not options.fresh:
         _ledger.restore(name, cache)
@@ -112,7 +112,7 @@ def draw(computed: Computed, options: Options) -> None:
 
 
 def _key(scale: str, settings: Mapping[str, Any]) -> str:
-    """Return a digest of all that a figure follows from."""
+    """Return a digest of everything that a figure depends on."""
     made_from = {
         "scale": scale,
         "settings": plain(dict(settings), "settings"),
@@ -123,7 +123,7 @@ def _key(scale: str, settings: Mapping[str, Any]) -> str:
 
 
 def unusable(folder: Path) -> str | None:
-    """Return why nothing can be written into a folder, which is made; None if it can be."""
+    """Create a folder and return why it is not writable, None if it is."""
     probe = folder / f".write-{os.getpid()}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -135,28 +135,28 @@ def unusable(folder: Path) -> str | None:
 
 
 class Clock:
-    """Says how far a run of many figures is, from what each takes at quick scale."""
+    """Estimates the remaining time of a run from the seconds of each figure at quick scale."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self.left = {name: figures.FIGURES[name] for name in names}
         self.total, self.seconds, self.done = len(names), 0.0, 0.0
 
     def announce(self, name: str) -> str:
-        """Return what is said before a figure."""
+        """Return the line printed before a figure."""
         place = self.total - len(self.left) + 1
         pace = self.seconds / self.done if self.done else 1.0
         left = "" if not self.done else f", {_about(pace * sum(self.left.values()))} left"
         return f"[{place} of {self.total}{left}] {name}"
 
     def finish(self, name: str, seconds: float) -> None:
-        """Note what a figure took; what was kept says nothing of the pace."""
+        """Record the seconds of a figure; a figure that was kept does not affect the pace."""
         weight = self.left.pop(name)
         if seconds:
             self.seconds, self.done = self.seconds + seconds, self.done + weight
 
 
 def _about(seconds: float) -> str:
-    """Return a time in words.
+    """Return an approximate duration as text.
 
     >>> _about(12.0), _about(100.0), _about(9000.0)
     ('less than a minute', 'about 2 minutes', 'about 2.5 hours')
@@ -170,10 +170,10 @@ def _about(seconds: float) -> str:
 
 
 def word_on_kernels() -> str | None:
-    """Return a word where none of the kernels is compiled yet on this machine, else None."""
+    """Return a notice if no kernel is compiled yet on this machine, else None."""
     from dpanalysis.kernels.dense import dense_tasks
 
     folder = Path(dense_tasks.stats.cache_path or "")
     if any(folder.glob("dense.*.nbi")):
         return None
-    return "The kernels are compiled at first, once on this machine: that takes some seconds."
+    return "The kernels are compiled first, once on this machine: that takes some seconds."

@@ -8,7 +8,7 @@ __all__ = ["markdown"]
 
 
 def markdown(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Return a table; the first column is the rows' names.
+    """Return a Markdown table; the first column holds the names of the rows.
 
     >>> print(markdown(["", "GD"], [["gap", "-1.03"]]))
     |  | GD |

@@ -1,4 +1,4 @@
-"""What is written for a figure: pictures, tables with their settings, and the index page."""
+"""Write a figure's pictures and tables with their settings, and the index page."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def write_figure(
     seconds: float,
     key: str,
 ) -> None:
-    """Write ``name.png``, ``name.pdf``, one CSV and JSON file a table, and ``about.json``.
+    """Write ``name.png``, ``name.pdf``, one CSV and JSON file per table, and ``about.json``.
 
-    The ``key`` says what all of it follows from: :func:`is_kept` asks for it.
+    The ``key`` is a digest of everything the figure depends on; :func:`is_kept` compares it.
     """
     folder.mkdir(parents=True, exist_ok=True)
     files = {}
@@ -58,7 +58,7 @@ def write_figure(
 
 
 def _save(picture: Figure, stem: Path) -> None:
-    """Write PNG and PDF, as ``savefig`` does but for its trial drawing, and with one layout."""
+    """Write PNG and PDF like ``savefig``, without its trial drawing and with a single layout."""
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.backends.backend_pdf import FigureCanvasPdf
@@ -74,7 +74,7 @@ def _save(picture: Figure, stem: Path) -> None:
 
 
 def is_kept(folder: Path, name: str, key: str) -> bool:
-    """Tell whether the folder holds all of the figure, made of the same things."""
+    """Return whether the folder holds the complete figure with the same key."""
     try:
         about = json.loads((folder / "about.json").read_text(encoding="utf-8"))
         files = [f"{name}.png", f"{name}.pdf", *about["tables"]]
@@ -119,7 +119,7 @@ td:first-child {{ color: var(--soft); white-space: nowrap; }}
 <main>
 <h1>Figures and tables</h1>
 <p class="lead">Made by <code>python -m figures</code>, dpanalysis {version}. Every picture is a
-function of the tables beside it; every table has its settings beside it.</p>
+function of the tables next to it; every table comes with its settings.</p>
 <nav>{links}</nav>
 {articles}
 </main>

@@ -1,4 +1,4 @@
-"""Tables of README and docs, written from the ledger between markers."""
+"""The tables of README and docs, written between markers from the ledger."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ IMAGES = {
     for name in ("kuru_fig3", "clipping_table")
 }
 
-#: Figures that say what came out of a paper, one for each.
+#: Figures with the headline result of a paper, one per paper.
 HEADLINES = ("kuru_fig3", "cnn_table", "clipping_table", "search_cnn", "second_order_tables")
 
 _BLOCK = re.compile(
@@ -49,14 +49,14 @@ _BLOCK = re.compile(
 
 
 def rewritten(text: str) -> str:
-    """Return a page with its blocks as the ledger has them.
+    """Return a page with its blocks rewritten from the ledger.
 
     Raises
     ------
     FileNotFoundError
-        If a block asks for a figure without results.
+        If a block names a figure without results.
     KeyError
-        If a figure reports nothing by that name.
+        If a figure has no report of that name.
     """
     return _BLOCK.sub(lambda m: f"{m[1]}{_block(m['figure'], m['part'])}\n{m[4]}", text)
 
@@ -69,7 +69,7 @@ def _block(figure: str, part: str) -> str:
 
 
 def _headlines() -> str:
-    """Return a line for each paper, and how many of its cells wait."""
+    """Return a line for each paper, with the number of cells to be recomputed."""
     lines = []
     for figure in HEADLINES:
         unknown, total = _provenance.unknown_cells(figure)
@@ -85,10 +85,10 @@ def paragraphs(about: Mapping[str, Any]) -> list[str]:
 
 
 def caption(name: str) -> str:
-    """Return the caption of this code for what is stored, and on what it stands where that waits.
+    """Return the caption of this code for the stored tables, with their provenance if incomplete.
 
-    That comes before the finding, with which a caption ends; a figure whose cells all name what
-    made them has nothing added.
+    The provenance comes before the finding, which ends the caption. If the origin of all cells is
+    known, nothing is added.
     """
     text = _ledger.caption(name)
     unknown, total = _provenance.unknown_cells(name)
@@ -103,7 +103,7 @@ def caption(name: str) -> str:
 
 
 def recaption(name: str) -> bool:
-    """Write the caption of this code into an entry; tell if it moved."""
+    """Write the caption of this code into an entry; return whether it changed."""
     about = _ledger.read_about(name)
     now = {**about, "title": figures.load(name).TITLE, "caption": caption(name)}
     if now != about:
@@ -112,7 +112,7 @@ def recaption(name: str) -> bool:
 
 
 def origin(about: Mapping[str, Any]) -> str:
-    """Return what made the tables of a figure, in a sentence."""
+    """Return a sentence on the provenance of a figure's tables."""
     maker, minutes = about["made_by"][0], about["core_seconds"] / 60.0
     changed = "" if _provenance.is_clean(about["commit"]) else " with changes that are not in it"
     device = f" ({maker['device']}, {maker['threads']} thread)" if "device" in maker else ""
@@ -124,12 +124,12 @@ def origin(about: Mapping[str, Any]) -> str:
 
 
 def plain(text: str) -> str:
-    """Return text that Markdown shows as it stands."""
+    """Return text escaped for Markdown."""
     return re.sub(r"([*_<>\[\]])", r"\\\1", text)
 
 
 def write() -> list[Path]:
-    """Write captions, the blocks of all pages and their pictures; return what has changed."""
+    """Write captions, the blocks of all pages and their pictures; return what changed."""
     changed = [_ledger.RESULTS / name for name in _ledger.stored() if recaption(name)]
     for page in PAGES:
         before = page.read_text(encoding="utf-8")
@@ -150,13 +150,13 @@ _KEY = "Description"
 
 
 def tables_digest(name: str) -> str:
-    """Return what a picture of a figure says it is made of."""
+    """Return the digests of a figure's tables, as its picture records them."""
     about, _ = _ledger.read(name)
     return "tables " + " ".join(about["tables"][table]["digest"] for table in about["tables"])
 
 
 def image(name: str, path: Path) -> None:
-    """Draw a figure from its stored tables; the file names their digests."""
+    """Draw a figure from its stored tables; the file records their digests."""
     _, tables = _ledger.read(name)
     with plotting.style():
         figure = figures.load(name).draw(tables)
@@ -164,7 +164,7 @@ def image(name: str, path: Path) -> None:
 
 
 def picture_source(path: Path) -> str | None:
-    """Return what a PNG file says it is made of."""
+    """Return the digests that a PNG file records, None if it has none."""
     if not path.is_file():
         return None
     data, key = path.read_bytes(), b"tEXt" + _KEY.encode() + b"\0"

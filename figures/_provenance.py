@@ -1,8 +1,8 @@
-"""What made a stored result: commit, processor, device, threads and versions; and what is unknown.
+"""Provenance of stored results: commit, processor, device, threads and versions.
 
-A result is *known* if it names a clean commit, the processor, the device, the threads and the
-versions. Results that were stored before this was asked for wait in ``results/waiting.json``:
-``python -m figures again`` computes them again, and the list only gets shorter.
+The origin of a result is *known* if it names a clean commit, the processor, the device, the
+threads and the versions. ``results/waiting.json`` lists results stored before this was required;
+``python -m figures again`` recomputes them, and the list only gets shorter.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from . import _ledger, load
 
 __all__ = ["commit", "forget_unknown", "here", "is_clean", "unknown_cells", "waiting"]
 
-#: Versions that every maker names; those of torch beside them where a network is trained by it.
+#: Versions that every maker names; torch is added where it trains a network.
 VERSIONS = ("python", "numpy", "scipy", "numba")
-#: The files that results follow from: a change of any other leaves a commit clean.
+#: The files that results depend on: changes of other files leave a commit clean.
 CODE = ("dpanalysis/*.py", "figures/*.py")
 
 
 @cache
 def commit(root: Path = Path(__file__).parents[1]) -> str:
-    """Return the commit of this code, ``-dirty`` after it where a Python file is not as committed.
+    """Return the commit of this code, with ``-dirty`` if a Python file differs from it.
 
-    From git, or where there is none from ``$GIT_COMMIT``. Asked once, so before a result of this
-    process is stored: those are files of the repository too.
+    From git, or without git from ``$GIT_COMMIT``. Cached, so that it is read before this process
+    stores results, which are files of the repository too.
     """
 
     def git(*words: str) -> str:
@@ -52,7 +52,7 @@ def commit(root: Path = Path(__file__).parents[1]) -> str:
 
 
 def is_clean(name: str) -> bool:
-    """Tell whether a commit says what the code was.
+    """Return whether a commit identifies the code.
 
     >>> is_clean("9e4daa2" + 33 * "0"), is_clean("9e4daa2-dirty"), is_clean("unknown")
     (True, False, False)
@@ -61,12 +61,12 @@ def is_clean(name: str) -> bool:
 
 
 def trains_networks(name: str) -> bool:
-    """Tell whether a figure's cells are networks of PyTorch, which may be on a device."""
+    """Return whether a figure's cells train PyTorch networks, possibly on a device."""
     return getattr(load(name), "NEEDS", "") == "torch"
 
 
 def here(name: str) -> dict[str, str]:
-    """Return what is said of a figure's cells beside code, versions and processor."""
+    """Return the provenance of a figure's cells besides code, versions and processor."""
     if not trains_networks(name):
         return {"commit": commit(), "device": "cpu", "threads": "1"}
     from . import _cnn
@@ -80,11 +80,10 @@ def here(name: str) -> dict[str, str]:
 
 
 def is_known(name: str, maker: Mapping[str, str], stored_at: str = "unknown") -> bool:
-    """Tell whether a maker says all that a result depends on.
+    """Return whether a maker records everything that a result depends on.
 
-    Makers of old entries do not name their commit: it is the one at which the entry was stored.
-    Nor do they name device and threads, which sweeps leave no choice of (one thread of the CPU)
-    but for networks of PyTorch.
+    Makers of old entries name no commit: it is the one at which the entry was stored. Nor do they
+    name device and threads, which sweeps fix (one thread of the CPU) except for PyTorch networks.
     """
     named = {"threads": "1", "device": "cpu"} if not trains_networks(name) else {}
     known = {**named, **maker}
@@ -96,9 +95,9 @@ def is_known(name: str, maker: Mapping[str, str], stored_at: str = "unknown") ->
 
 
 def unknown_cells(name: str) -> tuple[int, int]:
-    """Return how many of a figure's cells nobody knows what made them, and how many there are.
+    """Return the number of a figure's cells of unknown origin, and the number of all cells.
 
-    A figure without cells is one: its tables.
+    A figure without cells counts as one cell: its tables.
     """
     about, rows = _ledger.read_about(name), _ledger.read_cells(name)
     makers = about["made_by"]
@@ -109,13 +108,13 @@ def unknown_cells(name: str) -> tuple[int, int]:
 
 
 def waiting() -> dict[str, int]:
-    """Return the figures with cells whose maker is not known, and how many: what waits now."""
+    """Return the figures with cells of unknown origin, and how many each has."""
     found = {name: unknown_cells(name)[0] for name in _ledger.stored()}
     return {name: count for name, count in found.items() if count}
 
 
 def forget_unknown(name: str, cells: Path) -> int:
-    """Remove kept cells whose maker is not known, so that they are computed; return how many."""
+    """Remove kept cells of unknown origin so that they are recomputed; return how many."""
     removed = 0
     for path in sorted(cells.glob("*.json")):
         about = json.loads(path.read_text(encoding="utf-8"))
@@ -130,24 +129,24 @@ def forget_unknown(name: str, cells: Path) -> int:
 
 
 def listed() -> dict[str, int]:
-    """Return the list of figures that wait, as it is in the repository."""
+    """Return the repository's list of figures to be recomputed."""
     path = _ledger.RESULTS / "waiting.json"
     return dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else {}
 
 
 def write_list() -> dict[str, int]:
-    """Take off the list what waits no more, and return it; nothing is ever added.
+    """Remove recomputed figures from the list and return it; nothing is ever added.
 
     Raises
     ------
     ValueError
-        If a figure waits that is not on the list, or with more cells.
+        If a figure to be recomputed is not on the list, or has more cells than listed.
     """
     before, now = listed(), waiting()
     new = {name: count for name, count in now.items() if count > before.get(name, 0)}
     if new:
         raise ValueError(
-            f"what made them is unknown: {new}; a result is stored from a committed tree, "
+            f"what made them is unknown: {new}; store results from a committed tree, "
             "by python -m figures NAME --scale paper --store"
         )
     if now != before:
@@ -158,7 +157,7 @@ def write_list() -> dict[str, int]:
 
 
 def oldest_first(names: Sequence[str]) -> list[str]:
-    """Order figures: stored earliest first, and those that cost least before others of the day."""
+    """Order figures by the day they were stored, then by cost."""
     abouts = {name: _ledger.read_about(name) for name in names}
     return sorted(names, key=lambda name: (abouts[name].get("date", ""), _cost(abouts[name])))
 

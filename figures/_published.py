@@ -1,8 +1,8 @@
-"""Curves read off the authors' own figures, where the data folder has them.
+"""Curves read off the authors' own figures, if the data folder has them.
 
-``published_curves_001.json`` has some of the points of some figures. A copy of the authors' public
+``published_curves_001.json`` has some points of some figures. A copy of the authors' public
 repository, ``git clone https://github.com/sibirbil/DPAccGradMethods`` in ``$DPANALYSIS_DATA``, has
-the figures themselves as vector graphics, one vertex an iteration, for every batch size and step.
+the figures as vector graphics, one vertex per iteration, for every batch size and step size.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Any
 
 __all__ = ["FINALS", "published_errors", "published_panels", "read_eps"]
 
-#: Where the repository's figures are, in the data folder.
+#: The folder of the repository's figures inside the data folder.
 FIGURES = Path("DPAccGradMethods", "outputfiles")
-#: Colors of their curves: T.
+#: T by the color of a curve.
 _COLORS = {"0 1 0": 100, "": 200, "0 0 1": 500, "1 0 0": 1000}
-#: Lengths of the marks at labeled ticks, in points; those at others are half as long.
+#: Lengths of the labeled tick marks, in points; the others are half as long.
 _LONG = (1.2, 1.8)
 
-#: Where the 96 published curves end: iterations made and log10 of the final gap, at T = 100, 200,
+#: Ends of the 96 published curves: iterations made and log10 of the final gap, at T = 100, 200,
 #: 500 and 1000, by (m, c) and algorithm; read off the authors' figures by :func:`read_eps`.
 FINALS: dict[tuple[int, float], dict[str, tuple[tuple[int, float], ...]]] = {
     (100_000, 0.1): {
@@ -77,8 +77,8 @@ def published_panels(figure: str) -> list[dict[str, Any]]:
 def published_errors(m: int, c: float) -> list[dict[str, Any]]:
     """Return the panels of the authors' errors at a batch size and step size c/L.
 
-    From their vector figure where a copy of their repository is at hand, else the points that
-    were read off it, for c = 1 without subsampling.
+    From their vector figure if a copy of their repository is available, else from the points read
+    off it, for c = 1 without subsampling.
     """
     name = f"errors_n_100000_m_{m}_c_{round(10 * c):02d}_various_T.eps"
     path = Path(os.environ.get("DPANALYSIS_DATA") or ".", FIGURES, name)
@@ -90,8 +90,8 @@ def published_errors(m: int, c: float) -> list[dict[str, Any]]:
 def read_eps(text: str) -> list[dict[str, Any]]:
     """Return the panels of a figure of errors that MATLAB wrote, as :func:`published_panels` does.
 
-    A curve is a polyline with one vertex an iteration. The logarithmic axis follows from the
-    marks at its labeled ticks and the exponents of their labels. The y axis points down.
+    A curve is a polyline with one vertex per iteration. The logarithmic scale is inferred from the
+    labeled tick marks and the exponents of their labels. The y axis points down.
     """
     panels: list[dict[str, Any]] = []
     exponents: list[int] = []
@@ -118,7 +118,7 @@ def read_eps(text: str) -> list[dict[str, Any]]:
 
 
 def _scale(marks: list[float], exponents: list[int]) -> Any:
-    """Return the map from a height on the page to log10 of the value."""
+    """Return the map from a vertical position on the page to log10 of the value."""
     if len(marks) != len(exponents):
         raise ValueError(f"{len(marks)} ticks have {len(exponents)} labels")
     bottom, top = marks[0], marks[-1]

@@ -35,9 +35,9 @@ DELTA = 1e-8
 RELATION = "add_or_remove_one"
 REGULARIZER = dpa.regularizers.L2(0.001)
 FOLDS = 10
-# eta_0 and max_it, which the paper leaves open; with 40 hardly a budget ever grows.
+# eta_0 and max_it, which the paper does not state; with 40 the budget hardly ever grows.
 SEARCH: dict[str, Any] = {"step_size": 1.0, "max_queries": 20}
-# As a rule the budget ends a run, and not this: rivals are compared at what they really spent.
+# Usually the budget ends a run, not this limit: rivals are compared at what they actually spent.
 MANY: dict[str, Any] = {"iterations": 100_000}
 LOSSES = {"logistic": "logistic regression", "svm": "SVM"}
 DATA = {
@@ -47,14 +47,14 @@ DATA = {
     "census": "a synthetic census (10,000 rows of 8 categories, with an intercept 44 columns)",
 }
 
-#: Functions whose results are single numbers: the ledger has all of them.
+#: Functions whose results are scalars: the ledger stores them completely.
 WHOLE = ("run_cell",)
 
 # ------------------------------------------------------------------ data
 
 
 def data_names(scale: str) -> list[str]:
-    """Return the data of a figure: the paper's, or a part of one, where they are at hand."""
+    """Return the names of a figure's data: the paper's if available, or a part of one."""
     first = choose("adult", "census", scale)
     return [first, "bank"] if first == "adult" else [first]
 
@@ -74,9 +74,9 @@ def load_folds(data: str) -> list[dpa.datasets.Dataset]:
 
 
 def synthetic_census(n: int) -> dpa.datasets.Dataset:
-    """Return n people with 8 categorical attributes, about a quarter of them rich.
+    """Return n people with 8 categorical attributes, about a quarter with a high income.
 
-    Categories are uneven, labels logistic in the indicators: a small Adult for a quick look.
+    Categories are uneven, labels logistic in the indicators: a small substitute for Adult.
     """
     random = np.random.default_rng(0)
     blocks, score = [], np.zeros(n)
@@ -94,10 +94,10 @@ def synthetic_census(n: int) -> dpa.datasets.Dataset:
 
 
 def repetitions(name: str, scale: str, **paper: int) -> dict[str, int]:
-    """Return how many folds and seeds a figure has, by ``folds`` and ``seeds`` of ``paper``.
+    """Return the numbers of folds and seeds of a figure, by ``folds`` and ``seeds`` of ``paper``.
 
-    At paper scale as many as $DPANALYSIS_FOLDS and $DPANALYSIS_SEEDS say, else those of the
-    stored results, which are thereby made again, else the paper's; at quick scale 1.
+    At paper scale they come from $DPANALYSIS_FOLDS and $DPANALYSIS_SEEDS, else from the stored
+    results, which are thereby reproduced, else from the paper; at quick scale they are 1.
     """
     if scale == "quick":
         return dict.fromkeys(list(paper)[:1], 1)
@@ -115,12 +115,12 @@ def repetitions(name: str, scale: str, **paper: int) -> dict[str, int]:
 
 
 def seeds_of(cell: dict[str, Any], chosen: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return a cell for each seed; that of the first is named by no seed."""
+    """Return a cell for each seed; the first one has no seed in its parameters."""
     return [cell, *({**cell, "seed": seed} for seed in range(1, chosen.get("seeds", 1)))]
 
 
 def by_fold(rows: Table, keys: Sequence[str], values: Sequence[str]) -> Table:
-    """Return means over the seeds of each fold: what folds differ by is not what noise does."""
+    """Return means over the seeds of each fold, to separate fold variation from noise."""
     return {
         name: column
         for name, column in group(rows, (*keys, "fold"), values).items()
@@ -136,12 +136,12 @@ def over_folds(rows: Table, keys: Sequence[str], values: Sequence[str]) -> Table
 def paired(
     rows: Table, keys: Sequence[str], which: str, ours: str, quantity: str = "accuracy"
 ) -> Table:
-    """Return how far ``ours`` leads each other, with intervals of 95% over the folds they share.
+    """Return the lead of ``ours`` over each other, with 95% intervals over the shared folds.
 
     A fold's data, and so its difficulty, are the same for all, so that differences vary less than
-    accuracies do; a t interval of these differences ignores that training parts overlap. Fewer than
-    three folds have none, low and high are infinite: two differences may agree to the last digit,
-    and their interval is a point. Empty where ours stands alone.
+    accuracies; the t interval of these differences ignores that training parts overlap. With fewer
+    than three folds low and high are infinite, since two differences may agree to the last digit
+    and give an interval of length 0. Empty if there is no other method.
     """
     means, found = by_fold(rows, (*keys, which), (quantity,)), []
     for combination in dict.fromkeys(zip(*(means[key].tolist() for key in keys), strict=True)):
@@ -176,7 +176,7 @@ def paired(
 
 
 def repeated(chosen: Mapping[str, Any]) -> str:
-    """Return in words on how many folds and seeds a figure stands."""
+    """Return a description of the folds and seeds of a figure."""
     folds, seeds = chosen["folds"], chosen.get("seeds", 1)
     noise = f"{seeds} seeds each" if seeds > 1 else "one seed each"
     if folds == 1:
@@ -189,7 +189,7 @@ def repeated(chosen: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True)
 class Task:
-    """What a method is made for: a problem, a budget, q, and what a first search costs."""
+    """The setting of a method: problem, budget, q, and the cost of a first search."""
 
     problem: dpa.ERM
     labels: Array
@@ -200,11 +200,11 @@ class Task:
 
 @dataclass(frozen=True)
 class Entry:
-    """One curve: how its method is made, and how it is drawn.
+    """A curve: how to build its method and how to draw it.
 
-    ``printed`` runs it under :class:`PrintedAccounting`. One that is not ``private`` does not
-    depend on epsilon. A method with a ``width`` fits the SVM
-    by the Huberized hinge loss, the others by the hinge loss.
+    ``printed`` runs it under :class:`PrintedAccounting`. A curve that is not ``private`` does not
+    depend on epsilon. A method with a ``width`` fits the SVM by the Huberized hinge loss, the
+    others by the hinge loss.
     """
 
     make: Callable[[Task], Any]
@@ -216,7 +216,7 @@ class Entry:
 
 
 def line_search(task: Task, times: float = 1.0, **options: Any) -> methods.LineSearchSGD:
-    """Return DP-BLSGD with the paper's settings, its first searches ``times`` as expensive."""
+    """Return DP-BLSGD with the paper's settings and first searches ``times`` as expensive."""
     each = times * task.budget.limit / task.share
     options = {"epsilon": each, "rho": 0.5 * each**2, **SEARCH, **MANY, **options}
     return methods.LineSearchSGD(dpa.Poisson(task.rate), **options)
@@ -245,22 +245,22 @@ def output(task: Task, kind: str = "permuted_sgd") -> methods.OutputPerturbation
 
 
 def objective(task: Task) -> methods.ObjectivePerturbation:
-    """Return objective perturbation as it is."""
+    """Return objective perturbation with default settings."""
     return methods.ObjectivePerturbation()
 
 
 def genetic(task: Task) -> methods.GeneticSearch:
-    """Return PrivGene with losses clamped at 3: at 1 it names the larger class, always."""
+    """Return PrivGene with losses clamped at 3: at 1 it always predicts the larger class."""
     return methods.GeneticSearch(clip_loss=3.0)
 
 
 def solution(task: Task) -> Array:
-    """Return the minimizer, by L-BFGS and Newton's method: not private."""
+    """Return the non-private minimizer, by L-BFGS and Newton's method."""
     return task.problem.solve()
 
 
 def majority(task: Task) -> Array:
-    """Return the weights of the intercept alone that name the larger class: not private."""
+    """Return intercept-only weights that predict the larger class; not private."""
     w = np.zeros(task.problem.d)
     w[-1] = np.sign(task.labels.sum())
     return w
@@ -275,7 +275,7 @@ DASHED, DOTTED, MIXED = (0, (5, 1.5)), (0, (1, 1.2)), (0, (5, 1, 1, 1))
 WIDTH = 0.5  # of the Huberized hinge loss, as in the paper
 AC = partial(line_search, clip_decay=0.05)
 
-#: Every curve of Figs. 3 and 4, by its name, one line each; variants have a comma in it.
+#: All curves of Figs. 3 and 4 by name, one line each; names of variants contain a comma.
 METHODS: dict[str, Entry] = {
     "DP-BLSGD": Entry(line_search, BLUE),
     "DP-BLSGD-AC": Entry(AC, SKY),
@@ -300,7 +300,7 @@ METHODS: dict[str, Entry] = {
 
 @lru_cache(maxsize=2)
 def load_problem(data: str, loss: str, width: float | None, fold: int) -> dpa.ERM:
-    """Return the training part of a fold; an SVM without a width has the hinge loss."""
+    """Return the problem on a fold's training part; an SVM without a width has the hinge loss."""
     chosen: Any = dpa.losses.Logistic()
     if loss == "svm":
         chosen = dpa.losses.Hinge() if width is None else dpa.losses.HuberizedHinge(width)
@@ -318,9 +318,9 @@ def run_cell(
     options: Mapping[str, Any] | None = None,
     seed: int = 0,
 ) -> dict[str, Any]:
-    """Train once and return the accuracy on the fold that is held out, and what it took.
+    """Train once and return the accuracy on the held-out fold and the cost of the run.
 
-    The objective is that of the figure, of the hinge loss also where its Huberized version was
+    The objective is the figure's: that of the hinge loss even where its Huberized version was
     minimized.
     """
     entry = METHODS[method]
@@ -329,7 +329,7 @@ def run_cell(
     held_out = load_folds(data)[fold]
     budget = dpa.Budget(epsilon, DELTA, RELATION)
     made = entry.make(Task(fitted, held_out.y, budget, rate, share))
-    rng = fold + FOLDS * seed  # other noise for each fold and seed
+    rng = fold + FOLDS * seed  # independent noise for each fold and seed
     found: dict[str, Any] = {"iterations": 0, "gradients": 0, "losses": 0, "seconds": 0.0}
     spent = math.inf
     if isinstance(made, np.ndarray):
@@ -358,7 +358,7 @@ def run_cell(
     }
 
 
-#: Accountings of one line search, as the tables name them: the method's name, and dashes.
+#: Accountings of the line search by their names in the tables: the method's name and line style.
 ACCOUNTINGS: dict[str, tuple[str, Any]] = {
     "correct": ("DP-BLSGD", "-"),
     "as printed, not private": ("DP-BLSGD, as printed", DOTTED),
@@ -366,12 +366,12 @@ ACCOUNTINGS: dict[str, tuple[str, Any]] = {
 }
 
 
-#: What the accountings of the tables are called where another name is better.
+#: Better names for accountings of the tables.
 CALLED = {"as printed, not private": "as printed, unproved"}
 
 
 def called(accounting: str) -> str:
-    """Return what an accounting of the tables is called in pictures and captions."""
+    """Return the name of an accounting in pictures and captions."""
     return CALLED.get(accounting, accounting)
 
 
@@ -400,18 +400,18 @@ def search_cell(
 
 
 class PrintedAccounting:
-    """The accounting of Chen and Lee (2020) as it is printed: NOT a privacy guarantee.
+    """The accounting of Chen and Lee (2020) as printed: NOT a privacy guarantee.
 
     Gradient and line searches of one batch are amplified one by one (errata 002-4, 002-5) by
-    Lemma 4 with its factor 3, at the costs of Lemma 1 and Theorems 2 and 3, and the run goes
-    on while some order from 2 to 500 has budget (002-7) by Proposition 1.
+    Lemma 4 with its factor 3, at the costs of Lemma 1 and Theorems 2 and 3. The run continues
+    while some order from 2 to 500 has budget left (002-7) by Proposition 1.
 
     Parameters
     ----------
     budget : Budget
         (epsilon, delta) with delta > 0.
     factor : float
-        Of Lemma 4 from its fourth term on; 1 is what Gaussian noise needs.
+        Factor of Lemma 4 from its fourth term on; 1 suffices for Gaussian noise.
     """
 
     orders = np.arange(2.0, 501.0)
@@ -422,7 +422,7 @@ class PrintedAccounting:
         self.spent = np.zeros(self.orders.size)
 
     def costs(self, event: Event) -> Array:
-        """Return what an event is charged at each order."""
+        """Return the charge of an event at each order."""
         batch = event if isinstance(event, Sampled) else Sampled(dpa.Full(), [event])
         parts = [_amplified(part, batch.fraction, self.factor) for part in batch.events]
         return np.sum(parts, axis=0)
@@ -432,23 +432,23 @@ class PrintedAccounting:
         return bool((self.spent + self.costs(event) <= self.limits).any())
 
     def spend(self, event: Event) -> None:
-        """Charge the event at every order, or refuse."""
+        """Charge the event at every order, or raise if it fits at none."""
         if not self.can_spend(event):
             raise dpa.PrivacyBudgetExceeded(f"{event!r} fits at no order")
         self.spent = self.spent + self.costs(event)
 
     def epsilon(self) -> float:
-        """Return what is spent, at the best order."""
+        """Return the epsilon spent, at the best order."""
         return float((self.spent + (self.budget.limit - self.limits)).min())
 
     def affords(self, rate: float, events: Sequence[Event]) -> float:
-        """Return how often these events, asked of one batch, fit a new budget."""
+        """Return how often these events, on one batch each time, fit into a new budget."""
         each = self.costs(Sampled(dpa.Poisson(rate), events))
         return float((self.limits / each).max())
 
 
 def run_as_printed(problem: Any, method: Any, guard: PrintedAccounting, rng: int) -> Any:
-    """Run a method under :class:`PrintedAccounting`, which ``minimize`` takes for no budget."""
+    """Run a method under :class:`PrintedAccounting`, which ``minimize`` does not accept."""
     loop = Loop(method, problem.facts(RELATION), guard.budget, guard, "tightest")
     random = dpa.privacy.mechanisms.spawn(rng, 1)
     recording = Recording(problem, {}, 1, False, None)
@@ -456,7 +456,7 @@ def run_as_printed(problem: Any, method: Any, guard: PrintedAccounting, rng: int
 
 
 def affordable(epsilon: float, share: int, rate: float) -> dict[str, float]:
-    """Return how many iterations at first cost a budget buys by each accounting."""
+    """Return how many iterations at the first cost a budget allows under each accounting."""
     budget = dpa.Budget(epsilon, DELTA, RELATION)
     each = epsilon / share
     gradient = Gaussian(1.0 / each, 1.0)
@@ -482,7 +482,7 @@ def affordable(epsilon: float, share: int, rate: float) -> dict[str, float]:
 def _amplified(event: Event, rate: float, factor: float) -> Array:
     """Return the cost of one access to a batch at the orders from 2 to 500, by Lemma 4.
 
-    The binomial probabilities sum to 1; without them only positive terms are left.
+    The binomial probabilities sum to 1; subtracting 1 leaves only positive terms.
     """
     orders = PrintedAccounting.orders
     cost = _printed_cost(event)
@@ -495,13 +495,13 @@ def _amplified(event: Event, rate: float, factor: float) -> Array:
 
 @lru_cache(maxsize=16)
 def _log_probabilities(rate: float) -> Array:
-    """Return ln P(Binomial(order, rate) = l), one row an order, one column an l from 2."""
+    """Return ln P(Binomial(order, rate) = l), a row per order and a column per l from 2 on."""
     orders = PrintedAccounting.orders
     return np.asarray(stats.binom.logpmf(orders[None, :], orders[:, None], rate))
 
 
 def _printed_cost(event: Event) -> Array:
-    """Return the cost of one access without sampling, by Lemma 1 or Theorem 2 or 3."""
+    """Return the cost of one access without sampling, by Lemma 1, Theorem 2 or Theorem 3."""
     orders = PrintedAccounting.orders
     if isinstance(event, Gaussian):
         return np.asarray(rdp_gaussian(orders, 1.0 / event.mu))

@@ -19,9 +19,9 @@ CHANNELS, WIDTHS = (6, 16), (256, 128)
 def network(data: str, seed: int) -> Any:
     """Return the network of section 5.7; a smaller one for digits.
 
-    Printed are 6 and 16 channels, a max pooling after each convolution, and dense layers of 256
-    and 128 units. Not printed are the filters and the activation: here 5 x 5 as in LeNet, which
-    leaves 16 x 4 x 4 numbers of an image, and relu.
+    The paper prints 6 and 16 channels, max pooling after each convolution, and dense layers of
+    256 and 128 units, but neither filters nor activation: here 5 x 5 as in LeNet, which leaves
+    16 x 4 x 4 numbers per image, and relu.
     """
     import torch
     from torch import nn
@@ -48,14 +48,14 @@ def network(data: str, seed: int) -> Any:
 
 @lru_cache(maxsize=1)
 def load_problem(data: str, regularizer: Any) -> Any:
-    """Return the network's problem, in single precision, pixels in [-1, 1]."""
+    """Return the training problem of the network, in single precision, pixels in [-1, 1]."""
     X, y, _, _ = _images(data)
     return dpa.problems.Module(network(data, 0), X, y, regularizer=regularizer, device=device())
 
 
 @lru_cache(maxsize=1)
 def test_images(data: str) -> tuple[Any, Any]:
-    """Return images and labels of the test part, where the network is."""
+    """Return images and labels of the test part, on the network's device."""
     import torch
 
     _, _, X, y = _images(data)
@@ -63,7 +63,7 @@ def test_images(data: str) -> tuple[Any, Any]:
 
 
 def start(data: str, regularizer: Any, seed: int) -> np.ndarray:
-    """Return the random start of a run: PyTorch's own draw for the seed."""
+    """Return the initial weights of a run, drawn by PyTorch from the seed."""
     return np.asarray(load_problem(data, regularizer).vector(network(data, seed)))
 
 

@@ -1,4 +1,4 @@
-"""The runs behind the figures of Gao and Wright (2023): data, methods, what they print."""
+"""The runs behind the figures of Gao and Wright (2023): data, methods, printed results."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ Array: TypeAlias = np.ndarray
 DELTA = 1e-6
 RELATION = "replace_one"
 ROW_BOUND = dpa.RowBound(2, 1.0, "clip")
-#: Noise of the Hessian for its true sensitivity, and as the paper has it.
+#: Noise of the Hessian for its true sensitivity, and as in the paper.
 SENSITIVITIES = ("sharp", "printed")
-#: A run that stops with a smaller probability than this is cut, see :func:`patience`.
+#: Runs whose probability of stopping is below this are cut, see :func:`patience`.
 HOPELESS = 1e-3
 
-#: What is kept of a run.
+#: Recorded results of a run.
 FOUND = (
     "loss",
     "gradient_norm",
@@ -55,7 +55,7 @@ PENALTIES: dict[str, Any] = {
     "L2": dpa.regularizers.L2(1e-3),
 }
 _LOOSE, _TIGHT = (0.04, 0.2), (0.02, 0.141)
-#: (eps_g, eps_H) of a loose and of a tight solution; others than (data, penalty) have the last.
+#: (eps_g, eps_H) of a loose and a tight solution by (data, penalty); all others have the last.
 TOLERANCES = {
     ("covertype", "GemanMcClure"): {"loose": (0.06, 0.245), "tight": (0.03, 0.173)},
     None: {"loose": _LOOSE, "tight": _TIGHT},
@@ -63,12 +63,12 @@ TOLERANCES = {
 
 
 def tolerances(data: str, penalty: str) -> dict[str, tuple[float, float]]:
-    """Return (eps_g, eps_H) of the paper's loose and of its tight solutions."""
+    """Return (eps_g, eps_H) of the paper's loose and tight solutions."""
     return TOLERANCES.get((data, penalty), TOLERANCES[None])
 
 
 def data_names(scale: str) -> list[str]:
-    """Return the data of the tables: the paper's where they are at hand, the smaller if quick."""
+    """Return the names of the tables' data: the paper's if available, the smaller one if quick."""
     if not at_hand("covertype"):
         return ["clouds"]
     return ["ijcnn1"] if scale == "quick" else ["covertype", "ijcnn1"]
@@ -80,16 +80,16 @@ CONSTANTS = ("sharp", "unit")
 
 
 class UnitConstants(dpa.ERM):
-    """A problem whose steps and noise are planned for G = M = 1: true bounds, and larger ones."""
+    """A problem planned with G = M = 1, which are valid bounds but larger than necessary."""
 
     @property
     def L(self) -> float:  # type: ignore[override]
-        """G, no less than what the bounds guarantee."""
+        """G, at least the value that the bounds guarantee."""
         return max(1.0, super().L)
 
     @property
     def hessian_lipschitz(self) -> float:  # type: ignore[override]
-        """M, no less than what the bounds guarantee."""
+        """M, at least the value that the bounds guarantee."""
         return max(1.0, super().hessian_lipschitz)
 
 
@@ -123,9 +123,9 @@ STRENGTH = MARGIN * float(special.expit(-MARGIN))
 def saddle_problem(n: int, d: int) -> dpa.ERM:
     r"""Return a problem with a saddle at (1, 1, 0, ..., 0): two copies of one feature.
 
-    The rows of norm 1 are y (r, r) followed by noise that says nothing of the label. The data
-    only see :math:`w_1 + w_2`, while the concave part of the penalty prefers one weight to two:
-    along (1, -1, 0, ...) the curvature is -strength/2, its least. With r = u/2 the strength
+    The rows of norm 1 are y (r, r) followed by noise independent of the label. The loss only
+    depends on :math:`w_1 + w_2`, while the concave part of the penalty prefers one weight to two:
+    along (1, -1, 0, ...) the curvature is -strength/2, its minimum. With r = u/2 the strength
     u/(1 + e^u) = .2779 makes the point stationary, and along (1, 1, 0, ...) the curvature is
     +.0101.
     """
@@ -152,7 +152,7 @@ def saddle(d: int) -> Array:
 
 
 #: Shares of the tolerances that noise may take: c, c1, c2, and c_g, c_H of the line search. The
-#: paper does not state its own; with these, not with the best ones, all runs here are made.
+#: paper does not state its own; all runs here use these, not the best ones.
 SHARES = {
     "short": theory.Shares(0.1, 0.25, 0.1),
     "line_search": theory.Shares(0.1, 0.25, 0.1, 0.35, 0.2),
@@ -179,7 +179,7 @@ def _trust_region(eps_g: float, eps_H: float, n: int, printed: bool) -> Any:
     return (PrintedTrustRegion if printed else methods.TrustRegion)(eps_g, eps_H)
 
 
-#: Share of the records in a batch.
+#: Fraction of the records in a batch.
 BATCH = 0.1
 #: Every row of the tables, in the paper's order.
 METHODS: dict[str, Callable[..., Any]] = {
@@ -194,13 +194,13 @@ METHODS: dict[str, Callable[..., Any]] = {
 
 
 def patience(method: Any, outlook: Any, d: int, limit: int) -> int:
-    """Return after how many iterations a run is cut that has not stopped.
+    """Return after how many iterations a run that has not stopped is cut.
 
-    A run can only stop where its noisy gradient is within eps_g. Whatever the true gradient,
-    that is no likelier than noise alone within eps_g (Anderson 1955). Where that does not happen
-    in twice T tries but with probability ``HOPELESS``, more than ``limit`` iterations are in
-    vain. Others get four times as many; those in two phases, where the second has more noise than
-    the first, ``limit`` after the first.
+    A run can only stop if its noisy gradient is within eps_g. For any true gradient, this is at
+    most as likely as for noise alone (Anderson 1955). If noise alone is within eps_g in 2T tries
+    with probability at most ``HOPELESS``, more than ``limit`` iterations are in vain. Other runs
+    get four times as many; those in two phases, whose second has more noise than the first, get
+    ``limit`` after the first.
     """
     std = outlook.noise.gradient
     once = stats.chi2.cdf((method.eps_g / std) ** 2, d) if std else 1.0
@@ -214,16 +214,14 @@ def patience(method: Any, outlook: Any, d: int, limit: int) -> int:
 
 @lru_cache(maxsize=256)  # the same for all seeds, and slow for batches
 def planned(problem: Any, method: Any, epsilon: float) -> tuple[Any, dict[str, float]]:
-    """Return the outlook of a run from 0, and what the tables say of it.
+    """Return the plan of a run from 0 and its columns of the tables.
 
     The noise of a gradient is its root mean square norm over eps_g; that of a Hessian is the
     limit of its norm for large d, 2 sqrt(d) times the deviation of an entry off the diagonal,
     over eps_H.
     """
     with warnings.catch_warnings():
-        warnings.filterwarnings(
-            "ignore", "n = .* is below n_min", UserWarning
-        )  # it is in the table
+        warnings.filterwarnings("ignore", "n = .* is below n_min", UserWarning)  # the table has it
         budget = dpa.Budget(epsilon, DELTA, RELATION)
         outlook = method.prepare(problem.facts(RELATION), budget, "tightest")
     root = math.sqrt(problem.d)
@@ -246,10 +244,10 @@ def run_once(
     w0: Array | None = None,
     record: Any = (),
 ) -> tuple[Any, dict[str, float]]:
-    """Return the result of a run, and what the tables say of it: none of that is private.
+    """Return the result of a run and its columns of the tables; none of them is private.
 
-    From another start than 0, T and so the noise follow from a noisy value there: what is
-    planned is nan, and such a run is cut after ``limit`` iterations, whatever its chances.
+    From a start other than 0, T and hence the noise depend on a noisy value there: planned values
+    are nan, and such a run is cut after ``limit`` iterations, whatever its chances.
     """
     outlook, said = planned(problem, method, epsilon)
     most = patience(method, outlook, problem.d, limit)
@@ -291,19 +289,19 @@ def run_once(
     }
 
 
-#: Norm of the gradient at 0, which no noise is added to: where it is within (1 + c1) eps_g, a run
-#: from 0 starts at what it looks for, for the curvature there is not below -eps_H.
+#: Norm of the gradient at 0, without noise: where it is within (1 + c1) eps_g, a run from 0 starts
+#: at a solution, since the curvature there is not below -eps_H.
 AT_ZERO = {"covertype": 0.0638, "ijcnn1": 0.1522}
 
 
 def starts_at_a_point(data: str, penalty: str, tolerance: str) -> bool:
-    """Tell whether w0 = 0 is a point within the tolerances."""
+    """Return whether w0 = 0 is a point within the tolerances."""
     eps_g = tolerances(data, penalty)[tolerance][0]
     return AT_ZERO.get(data, math.inf) <= (1.0 + SHARES["short"].c1) * eps_g
 
 
-#: Where runs start: at 0, where Covertype's gradient is hardly longer than its loose eps_g, or
-#: at a standard normal point, for the losses above ln 2 in the tables suggest a random start.
+#: Starts of the runs: 0, where Covertype's gradient is hardly longer than its loose eps_g, or a
+#: standard normal point, since losses above ln 2 in the paper's tables suggest a random start.
 STARTS = ("zero", "random")
 
 
@@ -325,9 +323,9 @@ def run_cell(
     limit: int,
     constants: str = "sharp",
 ) -> dict[str, Array]:
-    """Run at each sensitivity, sharp and printed, with the same random numbers.
+    """Run with each sensitivity, sharp and printed, with the same random numbers.
 
-    Where no Hessian was asked for, both are the same run, but for what was planned.
+    If no Hessian was queried, both are the same run, except for the planned values.
     """
     problem = load_problem(data, penalty, constants)
     eps_g, eps_H = tolerances(data, penalty)[tolerance]
@@ -344,8 +342,8 @@ def run_cell(
 # ------------------------------------------------------------------ what the paper prints
 
 #: Loss, its standard deviation and seconds (nan for a cross) at epsilon .2, .6 and 1.0: the rows
-#: that are left in the paper's text, most are not. Names in brackets are lost there, and are
-#: concluded from the order of the rows.
+#: that survive in the paper's text; most do not. Names in brackets are lost there and inferred
+#: from the order of the rows.
 PUBLISHED: dict[tuple[str, str, str], dict[str, list[tuple[float, float, float]]]] = {
     ("covertype", "GemanMcClure", "loose"): {
         "[OPT-B]": [(0.712, 0.018, 3.1), (0.712, 0.018, 3.2), (0.712, 0.018, 2.9)],
@@ -378,7 +376,7 @@ EPSILONS = (0.2, 0.6, 1.0)
 
 
 def published_table() -> dict[str, Array]:
-    """Return the rows of :data:`PUBLISHED`, one number a row; seconds are nan for a cross."""
+    """Return the rows of :data:`PUBLISHED`, one number per row; seconds are nan for a cross."""
     rows = [
         (*item, method, epsilon, *numbers)
         for item, methods_of in PUBLISHED.items()

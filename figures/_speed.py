@@ -1,4 +1,4 @@
-"""A few lines of the benchmarks, for a page: chosen here, read from their table."""
+"""A selection of benchmark rows for README, read from the table of results."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["SHOWN", "power", "speed"]
 
 PAGE = Path(__file__).parents[1] / "benchmarks" / "RESULTS.md"
 
-#: What a reader is told, the row's work, and what it is measured beside.
+#: Description for readers: the work of the row, and the peers it is compared with.
 SHOWN = {
     "a clipped gradient of 60,000 x 784 numbers": (
         "dense gradient: logistic, 60,000 x 784 float64, 2 threads",
@@ -37,7 +37,7 @@ SHOWN = {
 
 
 def speed() -> str:
-    """Return the processor, and a table of work, ours, and how many times more the others take."""
+    """Return the processor and a table of work, our time, and the peers' multiples of it."""
     text = PAGE.read_text(encoding="utf-8")
     (processor,) = re.findall("^- Processor: (.*)$", text, re.M)
     rows: dict[tuple[str, str], list[str]] = {}
@@ -58,13 +58,13 @@ def speed() -> str:
 
 
 def _row(rows: dict[tuple[str, str], list[str]], work: str, other: str) -> list[str]:
-    """Return the row of a work, whose name may go on with what depends on the machine."""
+    """Return the row of a work; its name may continue with machine-dependent details."""
     (found,) = (row for key, row in rows.items() if key[0].startswith(work) and key[1] == other)
     return found
 
 
 def power() -> str:
-    """Return how strong the verifier is and on what this was measured, in one line."""
+    """Return a line on the measured power of the verifier."""
     page = PAGE.read_text("utf-8")
     (at,) = re.findall(r"^At confidence (.*?) nine of ten audits .*? best event\.", page, re.M)
     row = rf"^\| runs for power 0.9 at confidence {at}, [^:|]*: (.*), \d+ of \d+ seeds .*?\|(.*)$"
@@ -72,7 +72,7 @@ def power() -> str:
     kinds = dict.fromkeys(re.split(r",| of \d", name)[0] for name, _ in rows)
     drawn = re.search(r"Of (\d+) mechanisms drawn by a generator .*? ([\d.]+) % are refuted", page)
     most = max(ratio for _, ratio in rows)
-    share = f", one audit {drawn[2]} % of {drawn[1]} drawn at random" if drawn else ""
+    share = f"; one audit refutes {drawn[2]} % of {drawn[1]} random ones" if drawn else ""
     return (
         f"At confidence {at} nine of ten audits refute each of {len(rows)} mechanisms "
         f"({', '.join(kinds)}) with {most:g} times an oracle's runs{share}."
@@ -80,7 +80,7 @@ def power() -> str:
 
 
 def mutants() -> str:
-    """Return how many faults put in by a machine the tests notice: the page's first sentences."""
+    """Return how many generated faults the tests notice: the page's first sentences."""
     page = (Path(__file__).parents[1] / "tests" / "mutants" / "REPORT.md").read_text("utf-8")
     (found,) = re.findall(r"^(Of \d+ one-line faults.*)$", page, re.M)
     return str(found)

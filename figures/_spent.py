@@ -1,4 +1,4 @@
-"""What a run has really spent of its budget."""
+"""The part of its budget that a run has actually spent."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ __all__ = ["epsilon_spent"]
 
 
 def epsilon_spent(result: dpa.Result) -> float:
-    """Return what a run has spent of its epsilon, by the notion of its guard.
+    """Return the epsilon that a run has spent, by the privacy notion of its guard.
 
-    The guarantee of an adaptive run is all of the budget, also where it ended before that.
+    The guarantee of an adaptive run is the whole budget, even if it ended earlier.
     """
     guard, budget = result.guard, result.budget
     if guard is None:

@@ -1,4 +1,4 @@
-"""Do stored results still come out? Some cells of the ledger, computed again and compared."""
+"""Recompute some cells of the ledger and compare them with the stored results."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from . import _ledger, load
 
 __all__ = ["TOLERANCE", "close_row", "tolerances", "verify"]
 
-#: Relative difference that is allowed between machines or versions that round differently. A
-#: single test sample that changes sides moves an accuracy by less.
+#: Relative difference allowed between machines or versions that round differently. It exceeds the
+#: change of an accuracy by one test sample.
 TOLERANCE = 1e-3
 
 
 def tolerances(module: str) -> dict[str, float]:
-    """Return by how much the last entries and the means of a cell's arrays may differ.
+    """Return the tolerances of the last entries and the means of a cell's arrays.
 
-    A figure whose cells let rounding grow says in ``ELSEWHERE`` what is left of them.
+    A figure whose cells amplify rounding sets its tolerances in ``ELSEWHERE``.
     """
     own = getattr(importlib.import_module(module), "ELSEWHERE", {})
     return {"last": TOLERANCE, "mean": TOLERANCE} | own
@@ -34,32 +34,32 @@ def tolerances(module: str) -> dict[str, float]:
 def verify(
     name: str, count: int | None, at_most: float, random: np.random.Generator, jobs: int
 ) -> tuple[list[str], str]:
-    """Compute cells of a figure again.
+    """Recompute cells of a figure and compare.
 
     Parameters
     ----------
     name : str
-        A figure that has results.
+        A figure with stored results.
     count : int or None
-        How many cells, chosen at random; None for all, and then the tables too.
+        Number of cells, chosen at random; None for all cells and the tables.
     at_most : float
-        Seconds: cells that took longer are left alone.
+        Seconds: cells that took longer are skipped.
     random : Generator
         Chooses the cells.
     jobs : int
-        Cells at once.
+        Number of parallel cells.
 
     Returns
     -------
     differences : list of str
         One line each.
     found : str
-        What was compared, and how; empty where everything takes longer than ``at_most``.
+        What was compared, and how; empty if everything takes longer than ``at_most``.
     """
     about, _ = _ledger.read(name)
     rows = _ledger.read_cells(name)
     with tempfile.TemporaryDirectory() as folder:
-        # Tables of cells of which six digits are known differ from others by their rounding.
+        # Tables of cells that are stored with six digits differ by rounding.
         if (count is None and not about.get("restored")) or not rows:
             if about["core_seconds"] > at_most:
                 return [], ""
@@ -83,7 +83,7 @@ def _cells(
             (record,) = sweep(function, [cell], folder=folder, jobs=1, progress=False)
         except SweepError as error:
             trace = error.failures[0][1].strip()
-            if "FileNotFoundError" in trace:  # a data set, and where it comes from
+            if "FileNotFoundError" in trace:  # a missing data set, and its source
                 raise FileNotFoundError(trace.rsplit("\n", 1)[-1]) from error
             raise
         exact = _same_bits(about["made_by"][row["made_by"]], function.__module__)
@@ -125,11 +125,11 @@ def _tables(name: str, about: dict[str, Any], folder: Path, jobs: int) -> tuple[
 def _how(exactly: int, total: int) -> str:
     if exactly == total:
         return "to the last bit"
-    return f"to {TOLERANCE:g} or what the figure says, since versions or processor are others"
+    return f"to {TOLERANCE:g} or the figure's tolerance, since versions or processor differ"
 
 
 def _same_bits(maker: dict[str, str], module: str) -> bool:
-    """Tell whether the same bits must come out: all but the code is as it was."""
+    """Return whether identical bits are expected: everything but the code is unchanged."""
     now = provenance(module)
     if maker.get("device", "cpu") != "cpu":
         return False
@@ -137,7 +137,7 @@ def _same_bits(maker: dict[str, str], module: str) -> bool:
 
 
 def close_row(before: dict[str, Any], now: dict[str, Any]) -> bool:
-    """Tell whether the numbers of a cell's row are those of another row, within the tolerance."""
+    """Return whether the numbers of two rows of a cell agree within the tolerance."""
     names = [key for key in now if key.startswith(("last.", "mean."))]
     return not _apart(
         before, {key: now[key] for key in names}, _function(now["function"]).__module__
@@ -145,7 +145,7 @@ def close_row(before: dict[str, Any], now: dict[str, Any]) -> bool:
 
 
 def _apart(before: dict[str, Any], now: dict[str, Any], module: str) -> list[str]:
-    """Return the numbers that another row of a cell lacks, or that differ beyond tolerance."""
+    """Return the numbers that are missing in the other row or differ beyond the tolerance."""
     allowed = tolerances(module)
     return [
         key
@@ -155,7 +155,7 @@ def _apart(before: dict[str, Any], now: dict[str, Any], module: str) -> list[str
 
 
 def _close(before: Any, now: Any, tolerance: float = TOLERANCE) -> bool:
-    """Tell whether numbers agree within the tolerance, and text agrees."""
+    """Return whether numbers agree within the tolerance and text is equal."""
     a, b = np.asarray(before), np.asarray(now)
     if a.shape != b.shape:
         return False

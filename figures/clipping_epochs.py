@@ -19,11 +19,11 @@ from ._data import made_of
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-TITLE = "How often gradients are clipped, and what it costs (Fang et al. 2023, Figs. 1-3)"
+TITLE = "Clipping frequency and its cost in accuracy (Fang et al. 2023, Figs. 1-3)"
 
 CLIP_NORMS = (1.0, 5.0, 20.0, 40.0)
 STEP_SIZES = (2e-3, 5e-3, 1e-2)
-PAPER_RADIUS = 28.0  # of the paper's rows, to which its clip norms and step sizes belong
+PAPER_RADIUS = 28.0  # of the paper's rows, for which its clip norms and step sizes are meant
 DELTA = 1e-5
 QUANTITIES = {
     "clipping_frequency": "clipping frequency",
@@ -32,7 +32,7 @@ QUANTITIES = {
 }
 
 
-#: What is on the axes: not every share is one of clipped samples.
+#: Axis labels.
 AXES = {
     "clipping_frequency": "share clipped",
     "training_accuracy": "accuracy",
@@ -41,10 +41,10 @@ AXES = {
 
 
 def settings(scale: str) -> dict[str, Any]:
-    """Return what the figure is made with.
+    """Return the settings of the figure.
 
-    Clip norms are proportional to the rows' bound and step sizes to its inverse square, so
-    that digits see the dynamics of MNIST.
+    Clip norms scale with the rows' bound and step sizes with its inverse square, so that the
+    dynamics on digits match those on MNIST.
     """
     data = runs.data_name(scale)
     n, batch = runs.training_rows(data), runs.by_data(data, 128, 128, 32)
@@ -69,7 +69,7 @@ def settings(scale: str) -> dict[str, Any]:
 
 
 def entries(scale: str) -> list[dict[str, Any]]:
-    """Return the parameters of the curves, but for step size and seed."""
+    """Return the parameters of the curves, except step size and seed."""
     chosen = settings(scale)
     return [
         {
@@ -93,8 +93,8 @@ def entries(scale: str) -> list[dict[str, Any]]:
 def compute(scale: str, *, jobs: int, cache: Path, progress: bool) -> dict[str, Table]:
     """Return the curves at the best step size of each rule and clip norm, and their ends.
 
-    The first seed chooses the step size, by training accuracy, on a grid that goes on until the
-    best is inside; the curves are those of other seeds.
+    The first seed chooses the step size by training accuracy, on a grid that is extended until
+    the best is inside; the curves use the other seeds.
     """
     chosen = settings(scale)
     run = partial(
@@ -134,7 +134,7 @@ def _training_accuracy(record: Record) -> float:
 
 
 def draw(tables: dict[str, Table]) -> Figure:
-    """Draw one row a model; colors and markers are clip norms, dashes are value clipping."""
+    """Draw a row per model; colors and markers show clip norms, dashes value clipping."""
     curves = tables["curves"]
     figure, axes = plotting.panels(2, 3, width=plotting.PAGE / 3, height=1.9, sharex=True)
     colors = list(plotting.PALETTE.values())
@@ -170,7 +170,7 @@ def draw(tables: dict[str, Table]) -> Figure:
 
 
 def _late(curves: Table, model: str, name: str) -> tuple[float, float]:
-    """Return limits for all of what is reached from the second epoch on."""
+    """Return axis limits for the values from the second epoch on."""
     mine = runs.where(curves, model=model)
     late = mine[name][mine["epoch"] >= 2.0]
     margin = 0.05 * (late.max() - late.min())
@@ -201,40 +201,40 @@ def caption(tables: dict[str, Table], scale: str) -> str:
     )
     inside, wider = runs.is_inside(ends["step_size"], chosen["step_sizes"]), ""
     if "widenings" in chosen:
-        wider = ", tuned by another run on a grid that goes on where its end is best"
+        wider = ", tuned by another run on a grid that is extended where its end is best"
         inside = ends["best_step_inside"].tolist()
     grid = runs.grid_sentence(inside)
     small = ""
     if chosen["data"] == "digits":
         small = (
-            "The data are scikit-learn's digits (MNIST: --scale paper with $DPANALYSIS_DATA), with "
-            "the clip norms scaled by the rows' bound 8 over MNIST's 28 and the step sizes by its "
-            "inverse square, and batches of 32, so that epsilon is larger. "
+            "The data are scikit-learn's digits (MNIST: --scale paper with $DPANALYSIS_DATA). Clip "
+            "norms are scaled by the rows' bound 8 over MNIST's 28 and step sizes by its inverse "
+            "square; batches have 32 samples, so that epsilon is larger. "
         )
     return f"""
 Gradient clipping (GC, solid) and value clipping (VC, dashed) by epoch,
-{runs.runs_in_words(chosen["seeds"])}, axes of accuracy from the second epoch on,
-on {made_of(chosen)}, linear
+{runs.runs_in_words(chosen["seeds"])}, accuracy axes from the second epoch on,
+on {made_of(chosen)}: linear
 softmax (above) and an MLP with {chosen["hidden"]} hidden units (below). Pixels in [-1, 1], public
 row bound {chosen["row_bound_L2"]:g}, Poisson batches of {chosen["batch"]} on average, sigma = 1,
 {chosen["iterations"]} steps; C = {", ".join(f"{C:.3g}" for C in chosen["clip_norms"])}; for each
 curve the best step size of {", ".join(f"{s:.3g}" for s in chosen["step_sizes"])} by training
 accuracy{wider}. {grid} {ends_text}
-VC of the MLP goes by a bound that is several times the norm, so that where it clips noise counts as
-much more (numbers are with the table of four rules). The paper reports that VC loses about 2% with
-the linear model and 2 to 4% with the MLP, more where C is small, and that clipping of the MLP's
-gradients settles at about 15% for C = 20 and 40.
+VC of the MLP uses a bound several times larger than the norm, so that noise counts as many times
+more where it clips (the table of four rules has numbers). The paper reports that VC loses about 2%
+with the linear model and 2 to 4% with the MLP, more at small C, and that the clipping frequency of
+the MLP settles at about 15% for C = 20 and 40.
 
 Privacy: every run is (epsilon, {DELTA:g})-differentially private under add-or-remove-one with n
 public, epsilon = {spent["rdp"]:.4f} by RDP and {spent["pld"]:.4f} by PLD.
-{runs.published_epsilons()} Curves are computed from the data and are not private, nor is the
+{runs.published_epsilons()} The curves are computed from the data and are not private, nor is the
 choice of the step size.
 
 Differences from the paper: {small}The clipping frequency is the fraction of ALL training samples
-that are clipped at the iterate of the epoch's end; the paper counts those of the epoch's batches.
-VC clips by the loss of each sample (the printed algorithm uses the mean loss, with which the bound
-fails), by the least valid constant beta_1, which for the MLP follows the iterate and has the
-product of the other layers' norms in place of the printed sum, and by the public bound on the
+that are clipped at the iterate at the end of the epoch; the paper counts those of the epoch's
+batches. VC clips by each sample's loss (the printed algorithm uses the mean loss, for which the
+bound fails), by the least valid constant beta_1, which for the MLP depends on the iterate and has
+the product of the other layers' norms in place of the printed sum, and by the public bound on the
 rows. The networks have no biases. CIFAR10 with VGG16 features is not reproduced.
 
 Finding: {_finding(ends, all(inside))}
@@ -242,7 +242,7 @@ Finding: {_finding(ends, all(inside))}
 
 
 def _finding(ends: Table, tuned: bool) -> str:
-    """Return what comes out of the paper's claims on clipping and on VC, in a sentence."""
+    """Return a sentence with the verdicts on the paper's claims about clipping and VC."""
     mlp = runs.where(ends, model="mlp", rule="GC")
     settled = ", ".join(
         f"{100.0 * share:.0f} % at C = {C:.3g}"
@@ -261,10 +261,10 @@ def _finding(ends: Table, tuned: bool) -> str:
             f"{' and '.join(words)} for the {name} ({loss.min():.1f} to {loss.max():.1f} points; "
             f"the paper: about {printed}{found})"
         )
-    untuned = "" if tuned else " (sizes are open, since steps are not tuned to the end)"
+    untuned = "" if tuned else " (sizes are open, since step sizes are not fully tuned)"
     return (
-        f"that VC loses accuracy is {'; '.join(parts)}{untuned}, by Welch's intervals of 95 %; "
-        f"the MLP's clipping frequency ends at {settled}, where the paper's settles at about 15 % "
+        f"that VC loses accuracy is {'; '.join(parts)}{untuned}, by Welch's 95 % intervals; "
+        f"the MLP's clipping frequency ends at {settled}, while the paper's settles at about 15 % "
         "for C = 20 and 40."
     )
 
@@ -274,7 +274,7 @@ PRINTED_LOSS = {"linear": (2.0, 2.0), "mlp": (2.0, 4.0)}
 
 
 def losses(ends: Table, model: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return C, the points of test accuracy that VC loses to GC, and half of Welch's intervals."""
+    """Return C, the points of test accuracy VC loses to GC, and Welch's interval half-widths."""
     GC, VC = (runs.where(ends, model=model, rule=rule) for rule in ("GC", "VC"))
     spreads = zip(GC["test_accuracy_std"], VC["test_accuracy_std"], GC["runs"], strict=True)
     half = [100.0 * runs.welch_half(one, other, int(count)) for one, other, count in spreads]

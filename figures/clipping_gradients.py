@@ -1,4 +1,4 @@
-"""Where single gradients point, and what weights do to their mean: Xia et al. (2023), Figs. 1-3."""
+"""Directions of per-sample gradients and the effect of weights: Xia et al. (2023), Figs. 1-3."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from ._data import made_of
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-TITLE = "Small gradients, their weights and the mean they leave (Xia et al. 2023, Figs. 1-3)"
+TITLE = "Small gradients, their weights and the weighted mean (Xia et al. 2023, Figs. 1-3)"
 
 RS = (1e-3, 1e-2, 0.1, 1.0)
 EPSILON, DELTA = 3.0, 1e-5
 STEP_SIZE, CLIP_NORM, R = 8.0, 0.1, 0.1
 TRAININGS = {"private": "private, epsilon = 3", "exact": "without noise"}
 DASHES = ("-", "--", "-.", ":")
-#: Of the histograms, which lie over each other.
+#: Styles of the histograms, which overlap.
 HATCHES = {"PSAC": None, "Auto-S": "////"}
 
 
 def settings(scale: str) -> dict[str, Any]:
-    """Return what the figure is made with."""
+    """Return the settings of the figure."""
     data = runs.data_name(scale)
     n, batch = runs.training_rows(data), runs.by_data(data, 512, 256, 64)
     return {
@@ -64,10 +64,10 @@ def run_cell(
     batch_size: int,
     seed: int,
 ) -> dict[str, np.ndarray]:
-    """Train the MLP by GC, and look at single gradients along the way.
+    """Train the MLP by GC and measure per-sample gradients along the way.
 
-    Returns the norm of every sampled gradient with its cosine with the mean gradient of its
-    batch, and for each batch and r the cosine of the weighted with the true mean gradient.
+    Returns the norm of every sampled gradient and its cosine with the mean gradient of its batch,
+    and for each batch and r the cosine between the weighted and the true mean gradient.
     """
     problem = runs.load_problem(data, False, "mlp")
     steps = runs.steps_per_epoch(problem.n, batch)
@@ -92,7 +92,7 @@ def measured(
     sample_gradients: Callable[..., np.ndarray],
     w0: np.ndarray | None = None,
 ) -> dict[str, np.ndarray]:
-    """Run the method, and look at gradients of single samples ``batches`` times on the way."""
+    """Run the method and measure per-sample gradients ``batches`` times along the way."""
     random, iterations = np.random.default_rng([seed, 1]), method.iterations
     norms, cosines, weighted = [], [], []
 
@@ -119,7 +119,7 @@ def measured(
 
 
 def _cosine(vectors: np.ndarray, direction: np.ndarray) -> np.ndarray:
-    """Return the cosines of vectors with a direction; 0 where a vector vanishes."""
+    """Return the cosines of vectors with a direction; 0 for zero vectors."""
     lengths = np.linalg.norm(vectors, axis=-1) * np.linalg.norm(direction)
     return (vectors @ direction) / np.where(lengths > 0.0, lengths, 1.0)
 
@@ -214,14 +214,14 @@ def draw(tables: dict[str, Table]) -> Figure:
         ax.set_ylim(weights["weight"].min() / 1.5, weights["weight"].max() * 1.5)
     axes[0, 2].legend(fontsize="x-small", handlelength=1.0, loc="upper right")  # room there
     least = np.floor(10.0 * tables["weighted_means"]["cosine"].min()) / 10.0
-    bins = np.linspace(least, 1.0, round((1.0 - least) / 0.05) + 1)  # of all that there are
+    bins = np.linspace(least, 1.0, round((1.0 - least) / 0.05) + 1)  # cover all cosines
     for row, training in zip(axes[1:], TRAININGS, strict=True):
         for ax, r in zip(row, RS, strict=True):
             for rule in ("PSAC", "Auto-S"):
                 values = runs.where(tables["weighted_means"], training=training, rule=rule, r=r)
                 cosine = values["cosine"]
                 ax.hist(
-                    np.minimum(cosine, 1.0),  # but for the last bit
+                    np.minimum(cosine, 1.0),  # rounding may exceed 1
                     bins,
                     weights=np.full(len(cosine), 1.0 / len(cosine)),
                     color=runs.COLORS[rule],
@@ -258,34 +258,33 @@ def caption(tables: dict[str, Table], scale: str) -> str:
         return ", ".join(parts)
 
     small = "The data are scikit-learn's digits. " if chosen["data"] == "digits" else ""
-    longer = f"goes on for {chosen['epochs_without_noise']} epochs instead of {chosen['epochs']}"
+    longer = f"lasts {chosen['epochs_without_noise']} epochs instead of {chosen['epochs']}"
     return f"""
-Single gradients of an MLP with {chosen["hidden"]} hidden units on {made_of(chosen)}, trained by
-gradient clipping. (a), (b): mean cosine of a sample's gradient with the mean gradient of its
-batch, by the order of magnitude of its norm. (c), (d): weights at C = 1. (e) to (l): cosine of the
-weighted with the true mean gradient of a batch, for every r. Mean cosine, PSAC against Auto-S,
+Per-sample gradients of an MLP with {chosen["hidden"]} hidden units on {made_of(chosen)}, trained by
+gradient clipping. (a), (b): mean cosine between a sample's gradient and the mean gradient of its
+batch, by the order of magnitude of its norm. (c), (d): weights at C = 1. (e) to (l): cosine between
+the weighted and the true mean gradient of a batch, for every r. Mean cosine, PSAC against Auto-S,
 private training: {listed("private")}; without noise: {listed("exact")}. PSAC is closer to the true
 gradient where r is well below most norms, far closer once many gradients are small; at r = 1 the
-order can turn round, so that a histogram says nothing without its r.
+order can reverse, so that a histogram is meaningless without its r.
 
 Privacy: the private training is ({EPSILON:g}, {DELTA:g})-differentially private under
 add-or-remove-one with n public, epsilon = {pld:.4f} by PLD and {rdp:.4f} by RDP at sigma =
-{noise:.4f}. The other one has no noise and no guarantee, and neither have the gradients that are
-looked at.
+{noise:.4f}. The other training has no noise and no guarantee, and neither do the measured
+gradients.
 
-Differences from the paper: {small}Its Fig. 1 is made by DP-SGD under the same budget, its Fig. 3
-on Fashion-MNIST with a CNN at an r that it does not name there, each rule along its own path; here
-both rules weigh the same gradients, so that nothing but the weights differs, on
-{chosen["measured_batches"]} batches of {chosen["measured_batch_size"]} a run. The second training
-has no noise and {longer}, until many gradients are small, as private training at this budget does
-not bring about.
+Differences from the paper: {small}Its Fig. 1 is made with DP-SGD under the same budget, its Fig. 3
+on Fashion-MNIST with a CNN at an unstated r, each rule along its own path. Here both rules weight
+the same gradients, so that only the weights differ, on {chosen["measured_batches"]} batches of
+{chosen["measured_batch_size"]} per run. The second training has no noise and {longer}, until many
+gradients are small, which private training at this budget does not achieve.
 
 Finding: {finding(tables)}
 """
 
 
 def finding(tables: dict[str, Table]) -> str:
-    """Return what comes out of the paper's Figs. 1 and 3, in a sentence."""
+    """Return a sentence with the verdicts on the paper's Figs. 1 and 3."""
     orders, means = tables["by_order"], tables["weighted_means"]
     small = runs.where(orders, training="private")
     low = small["mean_cosine"][small["order"] < 0]
@@ -301,9 +300,9 @@ def finding(tables: dict[str, Table]) -> str:
     better = [f"{r:g}" for r in RS if closer(r)]
     worse = [f"{r:g}" for r in RS if not closer(r)]
     alike = "confirmed" if orthogonal else "refuted"
-    other = f", and it is the other way round at r = {', '.join(worse)}" if worse else ""
+    other = f", and the reverse holds at r = {', '.join(worse)}" if worse else ""
     return (
         f"that small gradients are nearly orthogonal to the mean is {alike}; that the mean of PSAC "
         f"is closer to the true one than that of Auto-S is confirmed for r = "
-        f"{', '.join(better) or 'none'}{other}; the r of Fig. 3 is not named."
+        f"{', '.join(better) or 'none'}{other}; the paper does not state the r of its Fig. 3."
     )

@@ -23,13 +23,13 @@ TITLE = "How much r and the clip norm matter (Xia et al. 2023, Fig. 4)"
 RS = (1e-4, 1e-3, 1e-2, 0.1, 1.0)
 CLIP_NORMS = (0.1, 0.2, 0.8, 4.0, 20.0)
 STEP_SIZES = (0.2, 0.8, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0)  # the paper's end at 8
-#: Points within which a single run is not told from the best, about twice the deviation of seeds.
+#: Points within which a single run counts as equal to the best, about two deviations over seeds.
 ALIKE = 0.5
 PANELS = ("PSAC", "Auto-S", "GC")
 
 
 def settings(scale: str) -> dict[str, Any]:
-    """Return what the figure is made with."""
+    """Return the settings of the figure."""
     chosen = clipping_table.settings(scale)
     del chosen["r"]
     every = 2 if scale == "quick" else 1
@@ -93,13 +93,13 @@ def accuracies(records: list[Record], noise: float) -> Table:
 
 
 def draw(tables: dict[str, Table]) -> Figure:
-    """Draw one map a rule; colors are points below its best, and what is like it is framed."""
+    """Draw a map per rule; colors are points below its best, and cells equal to it are framed."""
     from matplotlib.colors import LogNorm
     from matplotlib.patches import Rectangle
 
     table = tables["accuracy"]
     figure, axes = plotting.panels(1, 3, width=plotting.PAGE / 3, height=2.3)
-    norm = LogNorm(0.1, 100.0)  # near the best small differences count, far from it only large
+    norm = LogNorm(0.1, 100.0)  # resolves small differences near the best
     for ax, rule in zip(axes[0], PANELS, strict=True):
         rows = runs.where(table, rule=rule)
         values = np.unique(rows["r_or_clip_norm"])
@@ -130,9 +130,9 @@ def draw(tables: dict[str, Table]) -> Figure:
 
 
 def like_the_best(rows: Table) -> np.ndarray:
-    """Tell which cells of a map the best is not told from.
+    """Return which cells of a map are indistinguishable from the best.
 
-    Those within two deviations of the best's seeds, or within ``ALIKE`` points of single runs.
+    Those within two standard deviations over the best's seeds, or ``ALIKE`` points of single runs.
     """
     best = rows["test_accuracy"].argmax()
     many = rows["runs"][best] > 1
@@ -141,19 +141,19 @@ def like_the_best(rows: Table) -> np.ndarray:
 
 
 def alike_in_words(table: Table) -> str:
-    """Return what is framed."""
+    """Return a sentence on the framed cells."""
     single = table["runs"].max() == 1
-    margin = f"{ALIKE:g} points (single runs)" if single else "two deviations of its seeds"
+    margin = f"{ALIKE:g} points (single runs)" if single else "two standard deviations (seeds)"
     counts = ", ".join(
         f"{like_the_best(runs.where(table, rule=rule)).sum()} of "
         f"{len(runs.where(table, rule=rule)['rule'])} ({rule})"
         for rule in PANELS
     )
-    return f"Framed is what lies within {margin} of the map's best, {counts}"
+    return f"Framed cells lie within {margin} of the map's best, {counts}"
 
 
 def grid_in_words(table: Table) -> str:
-    """Return for which maps the best step size is an end of the grid, in a sentence."""
+    """Return a sentence on the maps whose best step size is an end of the grid."""
     inside = []
     for rule in PANELS:
         rows = runs.where(table, rule=rule)
@@ -163,25 +163,25 @@ def grid_in_words(table: Table) -> str:
 
 
 def finding(table: Table, kind: str) -> str:
-    """Return what comes out of "r matters little beside a clip norm", in a sentence."""
+    """Return a sentence with the verdict on "r matters little compared with a clip norm"."""
     ranges = {rule: spread(table, rule) for rule in PANELS}
     widths = {rule: top - worst for rule, (_, _, worst, top) in ranges.items()}
     tuned = {rule: high - low for rule, (low, high, _, _) in ranges.items()}
     little = max(widths["PSAC"], widths["Auto-S"]) < widths["GC"]
     listed = ", ".join(
-        f"{rule} {widths[rule]:.1f} ({tuned[rule]:.1f} where the step size is tuned for each)"
+        f"{rule} {widths[rule]:.1f} ({tuned[rule]:.1f} with the step size tuned for each)"
         for rule in PANELS
     )
     return (
         f"that r matters less than a clip norm is {'confirmed' if little else 'refuted'} for "
-        f"{kind}, points over r or C at the best step size: {listed}."
+        f"{kind}; range in points over r or C at the best step size: {listed}."
     )
 
 
 def spread(table: Table, rule: str) -> tuple[float, float, float, float]:
-    """Return the range of accuracies over r or C: at the best step of each, and at one step.
+    """Return the range of accuracies over r or C: at each one's best step size, and at one for all.
 
-    The one step is that of the best accuracy of all.
+    The one step size is that of the overall best accuracy.
     """
     rows = runs.where(table, rule=rule)
     values = np.unique(rows["r_or_clip_norm"])
@@ -217,17 +217,17 @@ def caption(tables: dict[str, Table], scale: str) -> str:
 Test accuracy on {made_of(chosen)} in percent, {runs.MODELS[chosen["model"]]},
 {runs.runs_in_words(chosen["seeds"])}; {"; ".join(parts)}. {alike_in_words(table)}. PSAC and
 Auto-S have C = {chosen["clip_norm"]:g}. As in the paper,
-r matters little beside a clip norm, which must be tuned together with the step size: C
-rescales the noise and, below most gradients' norms, the step. The map of GC reaches larger
-products of C and step size than the others, which have C = {chosen["clip_norm"]:g}; its best need
-not be compared with theirs. {grid_in_words(table)} The paper's best are 86.56 (PSAC, step
+r matters little compared with a clip norm, which must be tuned together with the step size: C
+scales the noise and, below most gradients' norms, the step. The map of GC reaches larger
+products of C and step size than the others, which have C = {chosen["clip_norm"]:g}, so that its
+best is not comparable with theirs. {grid_in_words(table)} The paper's best are 86.56 (PSAC, step
 4, r = .1), 86.29 (Auto-S, step 4, r = .01) and 86.23 (DP-SGD, step 4, C = .1).
 
 Privacy: each run is ({chosen["epsilon"]:g}, {chosen["delta"]:g})-differentially private under
 add-or-remove-one with n public, at sigma = {noise:.4f}: epsilon {pld:.4f} by PLD, {rdp:.4f} by
 RDP. A map as a whole is not covered, and neither are the accuracies.
 
-Differences from the paper: {small}, a linear or small model instead of a CNN of four layers, no
+Differences from the paper: {small}, a linear or small model instead of a four-layer CNN, no
 momentum, Poisson batches of {chosen["batch"]} on average for {chosen["epochs"]} epochs.
 
 Finding: {finding(table, "the " + runs.MODELS[chosen["model"]])}

@@ -16,17 +16,17 @@ from . import _clipping as runs
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-TITLE = "Where weighted gradients stop, and by how much that is wrong (Xia et al. 2023, Table 1)"
+TITLE = "Fixed points of weighted gradients and their bias (Xia et al. 2023, Table 1)"
 
 POINTS, PROBABILITIES = (-1.0, 1.0), (0.3, 0.7)
-SPREADS = (1.0, 4.0)  # the points are moved apart by these factors
+SPREADS = (1.0, 4.0)  # the points are at plus and minus these values
 R_SHOWN = 0.1
 RULES = ("Auto-V", "Auto-S", "PSAC")
 TAU0, TAU1 = 1.0, 0.0
 
 
 def settings(scale: str) -> dict[str, Any]:
-    """Return what the figure is made with."""
+    """Return the settings of the figure."""
     return {
         "points": list(POINTS),
         "probabilities": list(PROBABILITIES),
@@ -153,18 +153,18 @@ def caption(tables: dict[str, Table], scale: str) -> str:
     )
     return f"""
 (a) Samples f_i = (x - a_i)^2/2 with a_i = -1 and 1 in equal parts: the mean weighted gradient.
-Dividing by the norm (Auto-V) leaves a lazy region, the whole stretch between the points, where
-nothing moves; Auto-S moves slowly there, PSAC faster. (b) With three tenths on the left and seven
-on the right the minimizer is {stops["minimizer"][0]:.2g} (of points at 1), but the weighted
-methods stop elsewhere: the true gradient that is left, at r = 1e-4, .01, 1: {left}. (c) Table 1 in
-numbers, tau_0 = {TAU0:g}, tau_1 = {TAU1:g}, at the same r: {bounds}.
+Dividing by the norm (Auto-V) leaves a lazy region, the whole interval between the points, where
+the iterate does not move; Auto-S moves slowly there, PSAC faster. (b) With three tenths on the left
+and seven on the right the minimizer is {stops["minimizer"][0]:.2g} (for points at 1), but the
+weighted methods stop elsewhere: remaining true gradient at r = 1e-4, .01, 1: {left}. (c) Table 1
+in numbers, tau_0 = {TAU0:g}, tau_1 = {TAU1:g}, at the same r: {bounds}.
 
-Privacy: none is claimed; there are neither data nor noise here.
+Privacy: none is claimed; neither data nor noise are involved.
 
 Differences from the paper: Table 1 has O(r^-1) for Auto-S and O(r^-1/2) for PSAC. These are orders
 of the bounds (dotted), not of the bias: the norm where the noise-free method stops never exceeds
 tau_0/(1 - tau_1), for either rule, and tends to the same limit as r goes to 0; at r = 1 PSAC's is
-the larger for the points at 4. With a fixed r the gradient does not tend to zero, as the text
+larger for the points at 4. With a fixed r the gradient does not tend to zero, as the text
 before Theorem 2 says. The settings of Appendix C are not in our copy, so the mixture is ours.
 
 Finding: {_finding(table, stops)}
@@ -172,7 +172,7 @@ Finding: {_finding(table, stops)}
 
 
 def _finding(table: Table, stops: Table) -> str:
-    """Return what comes out of "a lower non-vanishing bound", in a sentence."""
+    """Return a sentence with the verdict on "a lower non-vanishing bound"."""
 
     def lower(rows: Table, name: str) -> bool:
         PSAC, Auto = (runs.where(rows, rule=rule)[name] for rule in ("PSAC", "Auto-S"))
@@ -182,6 +182,6 @@ def _finding(table: Table, stops: Table) -> str:
     bias = lower(stops, "true_gradient")
     return (
         f"that PSAC's bound is the lower one is {'confirmed' if bound else 'refuted'} for r up to "
-        f"{table['r'].max():g}; that its gradient where it stops is always the smaller one, which "
+        f"{table['r'].max():g}; that its gradient at its fixed point is always the smaller, which "
         f"the paper does not claim, {'holds' if bias else 'would be false'} for the mixture of (b)."
     )

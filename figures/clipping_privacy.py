@@ -19,14 +19,14 @@ from ._data import made_of
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-TITLE = "What a budget buys: accuracy against epsilon and delta (Fang et al. 2023, Fig. 5)"
+TITLE = "Accuracy against epsilon and delta (Fang et al. 2023, Fig. 5)"
 
 CLIP_NORM = 5.0  # in the units of the paper's rows
 DELTA, EPSILON = 1e-5, 1.0
 
 
 def settings(scale: str) -> dict[str, Any]:
-    """Return what the figure is made with."""
+    """Return the settings of the figure."""
     quick = scale == "quick"
     chosen = clipping_epochs.settings(scale)
     ratio = chosen["row_bound_L2"] / clipping_epochs.PAPER_RADIUS
@@ -53,7 +53,7 @@ def budgets(scale: str) -> list[tuple[str, float, float]]:
 
 
 def noise(scale: str, epsilon: float, delta: float) -> float:
-    """Return the noise multiplier that fits a budget by PLD."""
+    """Return the noise multiplier that satisfies a budget by PLD."""
     chosen = settings(scale)
     rate = 1.0 / runs.steps_per_epoch(chosen["n"], chosen["batch"])
     return runs.calibrate(rate, chosen["iterations"], epsilon, delta)
@@ -62,8 +62,8 @@ def noise(scale: str, epsilon: float, delta: float) -> float:
 def compute(scale: str, *, jobs: int, cache: Path, progress: bool) -> dict[str, Table]:
     """Return the accuracy at the best step size for each budget, rule and model.
 
-    The first seed chooses the step size, on a grid that goes on until the best is inside; the
-    accuracies are those of other seeds.
+    The first seed chooses the step size, on a grid that is extended until the best is inside; the
+    accuracies use the other seeds.
     """
     chosen = settings(scale)
     wanted = {
@@ -161,7 +161,7 @@ def caption(tables: dict[str, Table], scale: str) -> str:
 
     wider, inside = "", runs.is_inside(table["step_size"], chosen["step_sizes"])
     if "widenings" in chosen:
-        wider = " (chosen by another run; where its end is best it goes on)"
+        wider = " (chosen by another run, and extended where its end is best)"
         inside = table["best_step_inside"].tolist()
     grid = runs.grid_sentence(inside)
     finding = _finding(table, all(inside))
@@ -173,32 +173,32 @@ Test accuracy on {made_of(chosen)} of gradient clipping (GC) and value clipping 
 {runs.runs_in_words(chosen["seeds"])} at the best step size, from the grid
 {", ".join(f"{step:.3g}" for step in chosen["step_sizes"])}{wider}. {grid}
 C = {chosen["clip_norm"]:.3g}, row bound {chosen["row_bound_L2"]:g}, Poisson batches of
-{chosen["batch"]} on average, {chosen["iterations"]} steps. What VC loses, in points by epsilon:
-linear {losses("linear")}; MLP {losses("mlp")}. The paper reports about 2 points at epsilon 10 and
-5 at .01 with the linear model, 3 and 9 with the MLP. VC of the MLP goes by a bound that is several
-times the norm, so that noise counts as much more (numbers are with the table of four rules).
+{chosen["batch"]} on average, {chosen["iterations"]} steps. Loss of VC, in points by epsilon: linear
+{losses("linear")}; MLP {losses("mlp")}. The paper reports about 2 points at epsilon 10 and
+5 at .01 with the linear model, 3 and 9 with the MLP. VC of the MLP uses a bound several times
+larger than the norm, so that noise counts as many times more (the table of four rules has numbers).
 
-Privacy: each run satisfies the (epsilon, delta) at which it is drawn under add-or-remove-one with
+Privacy: each run satisfies the (epsilon, delta) at which it is plotted under add-or-remove-one with
 n public, by noise multipliers of {noises.min():.3f} to {noises.max():.3f} calibrated by PLD. The
-choice of the step size by the test part is not covered, and neither are the accuracies.
+choice of the step size on the test part is not covered, and neither are the accuracies.
 
 Differences from the paper: {small}noise is calibrated numerically instead of by Theorem 3.4, whose
-constants are not given; the paper does not say its C nor its grid of budgets. VC clips by the loss
-of each sample with the least valid constant, as in the figure of the clipping frequency.
+constants are not given; the paper states neither its C nor its grid of budgets. VC clips by each
+sample's loss with the least valid constant, as in the figure of the clipping frequency.
 
 Finding: {finding}
 """
 
 
 def _gap(table: Table, model: str) -> tuple[float, float]:
-    """Return what VC loses, in points, at the smallest and at the largest epsilon."""
+    """Return the points that VC loses at the smallest and at the largest epsilon."""
     GC, VC = (runs.where(table, varies="epsilon", model=model, rule=rule) for rule in ("GC", "VC"))
     gap = 100.0 * (GC["test_accuracy"] - VC["test_accuracy"])
     return float(gap[GC["epsilon"].argmin()]), float(gap[GC["epsilon"].argmax()])
 
 
 def _finding(table: Table, tuned: bool) -> str:
-    """Return what comes out of the paper's claim, in a sentence."""
+    """Return a sentence with the verdict on the paper's claim."""
     gaps = [_gap(table, model) for model in runs.MODELS]
     grows = all(small > large > 0.0 for small, large in gaps)
     numbers = " and ".join(
@@ -206,8 +206,8 @@ def _finding(table: Table, tuned: bool) -> str:
         f"{table['epsilon'].max():g} ({runs.MODELS[model]})"
         for model, (small, large) in zip(runs.MODELS, gaps, strict=True)
     )
-    open_ = "" if tuned else "; the sizes are open, since steps are not tuned to the end"
+    open_ = "" if tuned else "; the sizes are open, since step sizes are not fully tuned"
     return (
-        f"that VC loses accuracy, and more the smaller epsilon is, is "
-        f"{'confirmed' if grows else 'refuted'}, {numbers}{open_}."
+        f"that VC loses accuracy, and more at smaller epsilon, is "
+        f"{'confirmed' if grows else 'refuted'}: {numbers}{open_}."
     )

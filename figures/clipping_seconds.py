@@ -1,4 +1,4 @@
-"""Seconds an epoch: no clipping, one gradient at a time, by GC and by VC (Fang et al. 2023)."""
+"""Seconds per epoch without clipping, by micro-batching, GC and VC (Fang et al. 2023)."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from ._data import made_of
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-TITLE = "What private training costs in time (Fang et al. 2023, Table 2)"
+TITLE = "The running time of private training (Fang et al. 2023, Table 2)"
 
 SIGNED = True
-#: Ways of training: their names in the tables, and in the picture.
+#: Names of the training methods, in the tables and in the picture.
 WAYS = {
     "SGD": "SGD, not private",
     "GC": "GC",
@@ -32,7 +32,7 @@ COLORS = {"SGD": "#999999", "micro-batching": "#000000", **runs.COLORS}
 
 
 def settings(scale: str) -> dict[str, Any]:
-    """Return what the table is made with."""
+    """Return the settings of the table."""
     data = runs.data_name(scale)
     n, batch = runs.training_rows(data), runs.by_data(data, 128, 128, 32)
     epoch = runs.steps_per_epoch(n, batch)
@@ -52,7 +52,7 @@ def settings(scale: str) -> dict[str, Any]:
 
 
 class OneByOne(dpa.Problem):
-    """A problem whose clipped sums are added up from gradients of single samples."""
+    """A problem that computes clipped sums one sample at a time."""
 
     def __init__(self, problem: dpa.problems.Softmax | dpa.problems.MLP) -> None:
         self._problem = problem
@@ -60,19 +60,19 @@ class OneByOne(dpa.Problem):
         self.mu, self.L = problem.mu, problem.L
 
     def facts(self, relation: str) -> Any:
-        """Return those of the problem."""
+        """Return the public facts of the problem."""
         return self._problem.facts(relation)
 
     def check_clipping(self, clipping: Any) -> None:
-        """Raise where the problem does: its rules are applied here, sample by sample."""
+        """Accept the rules that the problem accepts; they are applied sample by sample."""
         self._problem.check_clipping(clipping)
 
     def value(self, w: np.ndarray) -> Any:
-        """Return that of the problem."""
+        """Return the value of the problem."""
         return self._problem.value(w)
 
     def gradient(self, w: np.ndarray) -> Any:
-        """Return that of the problem."""
+        """Return the gradient of the problem."""
         return self._problem.gradient(w)
 
     def gradient_sum(self, w: np.ndarray, rows: Any = None, clipping: Any = None) -> np.ndarray:
@@ -85,7 +85,7 @@ class OneByOne(dpa.Problem):
 
 
 def compute(scale: str, *, jobs: int, cache: Path, progress: bool) -> dict[str, Table]:
-    """Return the seconds of an epoch: median, best and worst of repetitions that take turns."""
+    """Return the seconds per epoch: median, best and worst of interleaved repetitions."""
     chosen = settings(scale)
     rows = []
     with threadpool_limits(chosen["threads"]):
@@ -95,7 +95,7 @@ def compute(scale: str, *, jobs: int, cache: Path, progress: bool) -> dict[str, 
             for repetition in range(chosen["repetitions"] + 1):
                 for way, call in calls.items():
                     seconds = call().seconds
-                    if repetition:  # what is compiled or computed once is so in the first
+                    if repetition:  # the first one includes compilation and cached values
                         times[way].append(seconds)
             epoch = chosen["iterations_per_epoch"] / chosen["iterations_timed"]
             for way, series in times.items():
@@ -113,7 +113,7 @@ def compute(scale: str, *, jobs: int, cache: Path, progress: bool) -> dict[str, 
 
 
 def _run(chosen: dict[str, Any], model: str, way: str) -> Any:
-    """Return a function that trains for the iterations that are timed."""
+    """Return a function that trains for the timed iterations."""
     problem = runs.load_problem(chosen["data"], SIGNED, model)
     w0 = np.zeros(problem.d) if model == "linear" else problem.initial(rng=0)
     iterations, rate = chosen["iterations_timed"], 1.0 / chosen["iterations_per_epoch"]
@@ -130,7 +130,7 @@ def _run(chosen: dict[str, Any], model: str, way: str) -> Any:
 
 
 def draw(tables: dict[str, Table]) -> Figure:
-    """Draw the seconds of an epoch, and their ratio to those of SGD."""
+    """Draw the seconds per epoch and their ratio to those of SGD."""
     figure, axes = plotting.panels(1, 2, width=plotting.PAGE / 2, height=1.8, sharey=True)
     for ax, model in zip(axes[0], runs.MODELS, strict=True):
         rows = runs.where(tables["seconds"], model=model)
@@ -181,28 +181,29 @@ def caption(tables: dict[str, Table], scale: str) -> str:
     quick = ""
     if chosen["data"] == "digits":
         quick = (
-            "The data are scikit-learn's 1,797 digits, so small that the Python code between the "
+            "The data are scikit-learn's 1,797 digits, so few that the Python code between the "
             "sums takes most of the time; MNIST with --scale paper and $DPANALYSIS_DATA. "
         )
     return f"""
-Seconds of an epoch on {made_of(chosen)} ({chosen["n"]:,} samples, batches of {chosen["batch"]} on
+Seconds per epoch on {made_of(chosen)} ({chosen["n"]:,} samples, batches of {chosen["batch"]} on
 average, double precision, one thread): SGD without clipping and noise, gradient clipping (GC),
-value clipping (VC), and GC from gradients of single samples, one at a time (micro-batching). Times
-its SGD, linear softmax: {listed("linear")}; MLP with {chosen["hidden"]} relu units and no biases:
-{listed("mlp")}. Medians of {chosen["repetitions"]} repetitions of {chosen["iterations_timed"]}
-iterations that take turns, scaled to the {chosen["iterations_per_epoch"]} of an epoch; whiskers
-reach from the best to the worst. Machines differ: the ratios travel, the seconds do not.
+value clipping (VC), and GC with one sample at a time (micro-batching). Multiples of SGD's time,
+linear softmax: {listed("linear")}; MLP with {chosen["hidden"]} relu units and no biases:
+{listed("mlp")}. Medians of {chosen["repetitions"]} interleaved repetitions of
+{chosen["iterations_timed"]} iterations, scaled to the {chosen["iterations_per_epoch"]} of an epoch;
+whiskers extend from the best to the worst. The ratios carry over to other machines, the seconds do
+not.
 
 Privacy: the private runs add Gaussian noise of {chosen["noise_multiplier"]:g} times the clip norm
-to the sums, as those of the paper; what a whole run of that kind costs is in the figure on
-clipping and privacy. SGD is not private.
+to the sums, as in the paper; the cost of a whole run is in the figure on clipping and privacy. SGD
+is not private.
 
-Differences from the paper: {quick}Its Table 2 was measured on a GPU. By its text SGD is the
-fastest, VC slightly slower, GC in Opacus slower than that and micro-batching far behind; the
-table's numbers were not at hand. Here the norms of all gradients of a batch come out of the
-backward pass (Goodfellow 2015), so GC needs no help: VC takes at least as long, and for the MLP it
-also needs the layers' spectral norms at every iterate. What else a private step costs is the
-noise, one normal number a parameter. `python -m benchmarks networks` compares with Opacus where it
+Differences from the paper: {quick}Its Table 2 was measured on a GPU. According to its text SGD is
+the fastest, VC slightly slower, GC in Opacus slower than that and micro-batching far behind; the
+table's numbers were not available. Here the backward pass yields the norms of all gradients of a
+batch (Goodfellow 2015), so that GC is cheap: VC takes at least as long, and for the MLP it also
+needs the layers' spectral norms at every iterate. The remaining cost of a private step is the
+noise, one normal number per parameter. `python -m benchmarks networks` compares with Opacus if it
 is installed.
 
 Finding: {_finding(table)}
@@ -210,12 +211,12 @@ Finding: {_finding(table)}
 
 
 def _finding(table: Table) -> str:
-    """Return what comes out of the paper's order of ways, in a sentence."""
+    """Return a sentence with the verdict on the paper's order of the methods."""
     said = "; ".join(
         f"for the {name} {runs.time_in_words(runs.where(table, model=model))}"
         for model, name in runs.MODELS.items()
     )
     return (
-        f"that VC is faster than micro-batching, as the paper says, is, {said}. GC has its norms "
-        "from the backward pass, on one thread: the paper does not time that."
+        f"that VC is faster than micro-batching, as the paper says, is, {said}. GC here takes its "
+        "norms from the backward pass, on one thread, which the paper does not time."
     )

@@ -30,7 +30,7 @@ RULES = ("GC", "VC")
 
 
 def settings(scale: str) -> dict[str, Any]:
-    """Return what the figure is made with."""
+    """Return the settings of the figure."""
     return {
         "n": N,
         "d": D,
@@ -51,7 +51,7 @@ def settings(scale: str) -> dict[str, Any]:
 
 @lru_cache(maxsize=5)
 def load_problem(seed: int) -> dpa.ERM:
-    """Return a regression: normal rows, a normal true model, normal errors of the labels."""
+    """Return a regression problem with normal rows, true model and label noise."""
     random = np.random.default_rng(seed)
     X, truth = random.normal(size=(N, D)), random.normal(size=D)
     y = X @ truth + random.normal(size=N)
@@ -77,7 +77,7 @@ def run_cell(rule: str, clip_norm: float, step_size: float, seed: int) -> dict[s
         return problem.sums(w, clipping=clipping, value=False).clipped / problem.n
 
     with warnings.catch_warnings():
-        # L = 361 is what the bound on the rows implies; the data's own is about 1.
+        # L = 361 follows from the bound on the rows; the data's own value is about 1.
         warnings.filterwarnings("ignore", "step_size .* is above 2/L", UserWarning)
         result = dpa.minimize(
             problem, method, None, rng=seed, record=("gap", clipping_frequency), every=steps
@@ -90,10 +90,10 @@ def run_cell(rule: str, clip_norm: float, step_size: float, seed: int) -> dict[s
 
 
 def compute(scale: str, *, jobs: int, cache: Path, progress: bool) -> dict[str, Table]:
-    """Return the curves at the best step size of each rule and clip norm, and where runs end.
+    """Return the curves at the best step size of each rule and clip norm, and their ends.
 
-    The first seed chooses the step size, on a grid that goes on until the best is inside; the
-    curves are those of others, each with data of its own.
+    The first seed chooses the step size, on a grid that is extended until the best is inside; the
+    curves use the other seeds, each with its own data.
     """
     chosen = settings(scale)
     run = partial(sweep, run_cell, folder=cache, jobs=jobs, progress=progress, settings=chosen)
@@ -129,13 +129,13 @@ def compute(scale: str, *, jobs: int, cache: Path, progress: bool) -> dict[str, 
 
 
 def _closeness(record: Record) -> float:
-    """Return what tells the best step size: one that diverged is the worst."""
+    """Return the score of a step size; diverging runs score worst."""
     gap = float(record.result["gap"][-1])
     return -gap if math.isfinite(gap) else -math.inf
 
 
 def draw(tables: dict[str, Table]) -> Figure:
-    """Draw frequency and gap by epoch; markers are clip norms, dashes are value clipping."""
+    """Draw frequency and gap by epoch; markers show clip norms, dashes value clipping."""
     curves = tables["curves"]
     figure, axes = plotting.panels(1, 2, width=plotting.PAGE / 2, height=2.2)
     colors = list(plotting.PALETTE.values())
@@ -176,37 +176,37 @@ def caption(tables: dict[str, Table], scale: str) -> str:
 
     return f"""
 Linear regression on {N} standard normal rows of {D} entries: clipping frequency and optimality gap
-by epoch, {runs.runs_in_words(chosen["seeds"])}, each on a data set of its own, for C =
+by epoch, {runs.runs_in_words(chosen["seeds"])}, each on its own data set, for C =
 {", ".join(f"{C:g}" for C in chosen["clip_norms"])}, at the best step size of
-{", ".join(f"{s:g}" for s in chosen["step_sizes"])}, tuned on another data set on a grid that goes
-on where its end is best. {grid}
+{", ".join(f"{s:g}" for s in chosen["step_sizes"])}, tuned on another data set on a grid that is
+extended where its end is best. {grid}
 Poisson batches of {BATCH} on average, sigma =
 1. At the end, by C: gap {listed("gap")}; clipping frequency {listed("clipping_frequency")}. As in
-the paper, clipping fades as the gap closes where C is large enough, and VC, which goes by an upper
-bound of the norm, clips more and is slower at the same C.
+the paper, clipping fades as the gap closes if C is large enough, and VC, which uses an upper bound
+on the norm, clips more and is slower at the same C.
 
 Privacy: every run is (epsilon, {DELTA:g})-differentially private under add-or-remove-one with n
 public, epsilon = {rdp:.4f} by RDP and {pld:.4f} by PLD. The curves and the choice of the step size
 are not covered.
 
-Differences from the paper: it adds standard normal noise to the true gradient, so that no sample
-has a loss that value clipping could go by; here the noise is in the labels (standard deviation 1),
-which makes each sample's gradient light-tailed around the true one. Its clip norms and step sizes
-are not in the text. Rows are clipped to the public bound {ROW_BOUND:g}, which hardly any of them
-reaches, and VC uses beta_1 = 2 x {ROW_BOUND:g}^2 = {2 * ROW_BOUND**2:g}.
+Differences from the paper: it adds standard normal noise to the true gradient, so that samples have
+no losses for value clipping to use; here the noise is in the labels (standard deviation 1), which
+makes each sample's gradient light-tailed around the true one. Its clip norms and step sizes are not
+in the text. Rows are clipped to the public bound {ROW_BOUND:g}, which hardly any of them reach, and
+VC uses beta_1 = 2 x {ROW_BOUND:g}^2 = {2 * ROW_BOUND**2:g}.
 
 Finding: {_finding(tables)}
 """
 
 
 def _finding(tables: dict[str, Table]) -> str:
-    """Return what comes out of the paper's Fig. 4, in a sentence."""
+    """Return a sentence with the verdicts on the paper's Fig. 4."""
     curves, ends = tables["curves"], tables["ends"]
     first = runs.where(curves, epoch=0.0)
     fades = bool((ends["clipping_frequency"] <= first["clipping_frequency"]).all())
     said = f"that clipping fades as training goes on is {'confirmed' if fades else 'refuted'}; that"
     if ends["runs"].min() < 2:
-        return f"{said} VC ends at the larger gap is open, for one run says nothing of it."
+        return f"{said} VC ends at the larger gap is open, since one run cannot decide it."
     found = []
     for C in dict.fromkeys(ends["clip_norm"].tolist()):
         GC, VC = (runs.where(tables["runs"], rule=rule, clip_norm=C) for rule in RULES)
@@ -214,6 +214,6 @@ def _finding(tables: dict[str, Table]) -> str:
         verdict = "confirmed" if mean > half else "refuted" if mean < -half else "open"
         found.append(f"{verdict} at C = {C:g} (larger by {runs.interval(mean, half, 4)})")
     return (
-        f"{said} VC ends at the larger gap is {', '.join(found)}, by 95 % intervals over data sets "
-        "that both share."
+        f"{said} VC ends at the larger gap is {', '.join(found)}, by 95 % intervals over shared "
+        "data sets."
     )

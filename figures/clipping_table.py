@@ -24,20 +24,20 @@ TITLE = "Test accuracy of four clipping rules at (3, 1e-5) (Xia et al. 2023, Tab
 
 EPSILON, DELTA = 3.0, 1e-5
 CLIP_NORM, R = 0.1, 0.1
-#: Powers of 2 around every rule's best step; what a linear model bears is more.
+#: Powers of 2 around every rule's best step size; a linear model tolerates larger ones.
 STEP_SIZES = {
     "quick": {"linear": [8.0, 32.0, 128.0], "mlp": [2.0, 8.0, 32.0]},
     "part": {"linear": [8.0, 32.0], "mlp": [4.0, 16.0]},
     "paper": {"linear": [16.0, 32.0, 64.0, 128.0], "mlp": [2.0, 4.0, 8.0, 16.0, 32.0, 64.0]},
 }
-#: What the bound of value clipping is divided by, to see whether its looseness explains the loss.
+#: Divisors of value clipping's bound, to test whether its looseness explains the loss.
 BOUND_DIVISORS = {"linear": (1.0,), "mlp": (1.0, 4.0)}
 #: Table 2 of the paper, MNIST with a CNN of four layers, percent; it has no value clipping.
 PUBLISHED = {"GC": (98.12, 0.07), "Auto-S": (98.17, 0.07), "PSAC": (98.24, 0.07)}
 
 
 def settings(scale: str) -> dict[str, Any]:
-    """Return what the table is made with."""
+    """Return the settings of the table."""
     data = runs.data_name(scale)
     quick = scale == "quick"
     n = runs.training_rows(data)
@@ -63,7 +63,7 @@ def settings(scale: str) -> dict[str, Any]:
 
 
 def cells(scale: str) -> list[dict[str, Any]]:
-    """Return the parameters of every run: the linear model's, which are short, first."""
+    """Return the parameters of every run, first those of the linear model, which are short."""
     chosen = settings(scale)
     rate = 1.0 / runs.steps_per_epoch(chosen["n"], chosen["batch"])
     noise = runs.calibrate(rate, chosen["iterations"], EPSILON, DELTA)
@@ -142,7 +142,7 @@ def compute(scale: str, *, jobs: int, cache: Path, progress: bool) -> dict[str, 
 
 
 def bound_cells(scale: str, best: Table) -> list[dict[str, Any]]:
-    """Return value clipping's runs at its best step size, with the bound as it is and divided."""
+    """Return value clipping's runs at its best step size, with the bound unchanged and divided."""
     steps = {
         model: runs.where(best, model=model, rule="VC")["step_size"][0] for model in runs.MODELS
     }
@@ -155,7 +155,7 @@ def bound_cells(scale: str, best: Table) -> list[dict[str, Any]]:
 
 
 def used_shares(records: list[Record]) -> Table:
-    """Return how much of the clip norm value clipping uses, and its accuracy, by the divisor."""
+    """Return the share of the clip norm that value clipping uses and its accuracy, by divisor."""
     rows = [
         {
             **{key: record.parameters[key] for key in ("model", "bound_divisor", "step_size")},
@@ -198,7 +198,7 @@ def draw(tables: dict[str, Table]) -> Figure:
 
 
 def _hold_to_the_best(ax: Any, means: Table) -> None:
-    """Let the axis show the best of every rule; what is far below all of them is left out."""
+    """Limit the axis to the best of every rule, without what is far below all of them."""
     top = [runs.where(means, rule=rule)["test_accuracy"].max() for rule in runs.RULES]
     margin = 0.15 * (max(top) - min(top)) + 2.0 * float(np.median(means["test_accuracy_std"])) + 0.1
     ax.set_ylim(min(top) - margin, max(top) + margin)
@@ -238,7 +238,7 @@ def best_runs(tables: dict[str, Table], model: str, rule: str) -> Table:
 
 
 def at_ends(tables: dict[str, Table]) -> str:
-    """Return for which rules the best step is an end of the grid, in a sentence."""
+    """Return a sentence on the rules whose best step size is an end of the grid."""
     best = tables["best"]
     inside, names = [], []
     for model, rule, step in zip(
@@ -251,7 +251,7 @@ def at_ends(tables: dict[str, Table]) -> str:
 
 
 def report(tables: dict[str, Table]) -> dict[str, str]:
-    """Return the table of accuracies, and why value clipping loses, in numbers."""
+    """Return the table of accuracies, and the numbers that explain value clipping's loss."""
     best, bounds = tables["best"], tables["value_clipping"]
     names = {"linear": "linear softmax", "mlp": f"MLP 784-{runs.hidden_units('mnist')}-10"}
     rows = []
@@ -268,30 +268,30 @@ def report(tables: dict[str, Table]) -> dict[str, str]:
         "accuracy": markdown(["", *runs.RULES.values()], rows),
         "reason": (
             f"Every run spent epsilon {epsilons.min():.4f} at delta = {DELTA:g} (PLD). Value "
-            "clipping pays for a bound that is loose for networks: its gradients use "
+            "clipping loses because its bound is loose for networks: its gradients use "
             f"{loose['used_at_start'][0]:.2f} of C at the start and {loose['used_at_end'][0]:.2f} "
-            "at the end, and carry the noise of all of it."
+            "at the end, while the noise is that of all of C."
         ),
         "differences": (
-            "Differences to GC at the best step of each rule, in points, mean and 95 % interval "
-            "over shared seeds: " + _differences(tables) + ". "
+            "Differences from GC at the best step size of each rule, in points, mean and 95 % "
+            "interval over shared seeds: " + _differences(tables) + ". "
             "Step sizes were chosen on the test part, as in the paper. " + at_ends(tables)
         ),
         "headline": (
             "- **Clipping by the loss** (Fang et al. 2023), an MLP on MNIST at epsilon "
             f"{EPSILON:g}, C = {CLIP_NORM:g}, batches of {settings('paper')['batch']}, five seeds: "
-            f"{_spread(value)} percent, by the norm {_spread(flat)}: "
+            f"{_spread(value)} percent; clipping by the norm {_spread(flat)}: "
             f"{runs.interval(*_points(tables, 'mlp', 'VC'), 2)} points (95 % interval over shared "
-            f"seeds), at the best steps by test accuracy.{_in_the_papers_setting()} "
+            f"seeds), at the best step sizes by test accuracy.{_in_the_papers_setting()} "
             f"{at_ends(tables)}"
         ),
     }
 
 
 def _in_the_papers_setting() -> str:
-    """Return what value clipping loses by epoch, where that figure is stored: as the paper runs it.
+    """Return value clipping's loss in the paper's setting, if the figure by epoch is stored.
 
-    Its numbers are in the paper's own setting, those of this table are not.
+    That figure has the paper's own setting, this table has not.
     """
     if "clipping_epochs" not in _ledger.stored():
         return ""
@@ -301,8 +301,8 @@ def _in_the_papers_setting() -> str:
     low, high = clipping_epochs.PRINTED_LOSS["mlp"]
     return (
         f" In the paper's setting (sigma {used['noise_multiplier']:g}, C = {C.min():g} to "
-        f"{C.max():g}, batches of {used['batch']}) {loss.min():.1f} to {loss.max():.1f} are lost, "
-        f"{low:g} to {high:g} as printed."
+        f"{C.max():g}, batches of {used['batch']}) it loses {loss.min():.1f} to {loss.max():.1f} "
+        f"points (as printed: {low:g} to {high:g})."
     )
 
 
@@ -312,7 +312,7 @@ def _spread(row: Table) -> str:
 
 
 def _points(tables: dict[str, Table], model: str, rule: str) -> tuple[float, float]:
-    """Return the paired difference to GC, both at their best steps."""
+    """Return the paired difference from GC, both at their best step sizes."""
     return runs.paired(best_runs(tables, model, rule), best_runs(tables, model, "GC"))
 
 
@@ -341,8 +341,8 @@ def caption(tables: dict[str, Table], scale: str) -> str:
     quick = ""
     if chosen["data"] == "digits":
         quick = (
-            "The data are scikit-learn's 1,797 digits of 8 x 8 pixels, a fifth of them held out, "
-            "whose small n costs most of the accuracy; MNIST with --scale paper and "
+            "The data are scikit-learn's 1,797 digits of 8 x 8 pixels, a fifth of them held out; "
+            "their small n costs most of the accuracy; MNIST with --scale paper and "
             "$DPANALYSIS_DATA. "
         )
 
@@ -360,35 +360,34 @@ def caption(tables: dict[str, Table], scale: str) -> str:
 Test accuracy on {made_of(chosen)} in percent, {runs.runs_in_words(chosen["seeds"])}, at the best
 step size by test accuracy. {at_ends(tables)} Linear softmax, of {tried("linear")}:
 {listed("linear")}. MLP with {chosen["hidden"]} relu units and no biases, of {tried("mlp")}:
-{listed("mlp")}. What
-the paper prints for its CNN is beside ours of that network, in the table of the CNN. All rules have
-C = {CLIP_NORM:g}, Auto-S and PSAC r = {R:g}; Poisson batches of {chosen["batch"]} on
+{listed("mlp")}. The table of the CNN compares the paper's numbers for its CNN with ours. All rules
+have C = {CLIP_NORM:g}, Auto-S and PSAC r = {R:g}; Poisson batches of {chosen["batch"]} on
 average, {chosen["epochs"]} epochs ({chosen["iterations"]} steps), pixels in [0, 1], rows clipped to
 the norm {chosen["row_bound_L2"]:g}, no augmentation.
 
-Why value clipping (VC) loses with the MLP: it divides a gradient by a bound on its norm, made of
-the sample's loss, the public bound on the rows and the layers' spectral norms, while the noise
+Why value clipping (VC) loses with the MLP: it divides a gradient by a bound on its norm, computed
+from the sample's loss, the public bound on the rows and the layers' spectral norms, while the noise
 remains that of C. Its gradients use {loose["used_at_start"]:.2f} of C at the start and
 {loose["used_at_end"]:.2f} at the end ({linear["used_at_start"]:.2f} and
-{linear["used_at_end"]:.2f} with the linear model, whose bound has no layers in it); so at the start
-the noise counts {1.0 / loose["used_at_start"]:.1f} times as much as where gradients use all of C. A
-larger step or C multiplies the noise too and mends nothing. With the bound divided by 4, and C
-held by the true norms, the same step size gives {held["test_accuracy"]:.2f} ±
+{linear["used_at_end"]:.2f} with the linear model, whose bound involves no layers); so at the start
+the noise counts {1.0 / loose["used_at_start"]:.1f} times as much as if gradients used all of C. A
+larger step or C scales the noise as well and does not help. With the bound divided by 4, and C
+enforced by the true norms, the same step size gives {held["test_accuracy"]:.2f} ±
 {held["test_accuracy_std"]:.2f}.
 
 Privacy: every run is ({EPSILON:g}, {DELTA:g})-differentially private under add-or-remove-one with
 n public, at sigma = {best["noise_multiplier"][0]:.4f}: epsilon {best["epsilon_pld"][0]:.4f} by
-PLD, {best["epsilon_rdp"][0]:.4f} by RDP. The guarantee is that of one run: choosing the best step
-size by the test part, as here and in the paper, is not covered, and neither are the accuracies nor
+PLD, {best["epsilon_rdp"][0]:.4f} by RDP. The guarantee holds for one run: choosing the best step
+size on the test part, as here and in the paper, is not covered, and neither are the accuracies nor
 the shares of C.
 
 Differences from the paper: {quick}Its network is a CNN, ours are a linear classifier and an MLP,
-so that only the order and the size of the differences between rules can be compared; batch size,
+so that only the order and the size of the differences between rules are comparable; batch size,
 epochs and momentum are not in its text, ours has no momentum. Batches are drawn by Poisson
 sampling, which its Theorem 1 accounts for; its Algorithm 1 samples with replacement, which costs
 more (epsilon at least 22.4 instead of 2.07 at N = 60000, B = 512, T = 500, sigma = .8). The step
-sizes of its Fig. 4 end at 8; here larger ones are tried, until accuracy falls. Value clipping is
-that of Fang et al. (2023), with the least valid weak growth constant, for the MLP anew at
+sizes of its Fig. 4 end at 8; here larger ones are tried until accuracy falls. Value clipping is
+that of Fang et al. (2023), with the least valid weak growth constant, recomputed for the MLP at
 each iterate.
 
 Finding: {_finding(tables)}
@@ -396,14 +395,14 @@ Finding: {_finding(tables)}
 
 
 def _finding(tables: dict[str, Table]) -> str:
-    """Return what comes out of the claims on PSAC and on VC, from paired differences."""
+    """Return the verdicts on the claims about PSAC and VC, from paired differences."""
     if tables["best"]["runs"].min() < 2:
-        return "open, for a difference of single runs says nothing."
+        return "open, since a difference of single runs cannot decide it."
     PSAC, VC = (_points(tables, "mlp", rule) for rule in ("PSAC", "VC"))
     better = "confirmed" if PSAC[0] > PSAC[1] else "refuted" if PSAC[0] < -PSAC[1] else "open"
     loses = "confirmed" if VC[0] < -VC[1] else "refuted" if VC[0] > VC[1] else "open"
     return (
-        f"that PSAC is better than clipping at a norm is {better} for the MLP "
+        f"that PSAC is better than clipping by the norm is {better} for the MLP "
         f"({runs.interval(*PSAC, 2)} points, 95 % interval over shared seeds); that value clipping "
         f"loses is {loses} ({runs.interval(*VC, 2)} points)."
     )

@@ -1,4 +1,4 @@
-"""How often the gradients of a CNN are clipped, and seconds: Fang et al. (2023) with a CNN."""
+"""Clipping frequency of a CNN's gradients, and seconds per epoch: Fang et al. (2023) with a CNN."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ NEEDS = "torch"
 
 RULES = ("GC", "VC")
 CLIP_NORMS = (0.1, 1.0, 10.0, 100.0)
-#: Step sizes times C: what an update is at most.
+#: Step sizes times C: bounds on the length of an update.
 REACHES = (0.125, 0.5, 2.0)
 OPACUS = "Opacus"
 
 
 def settings(scale: str) -> dict[str, Any]:
-    """Return what the figure is made with."""
+    """Return the settings of the figure."""
     data = runs.data_name(scale)
     mnist = data == "mnist"
     n, batch = runs.training_rows(data), runs.by_data(data, 128, 128, 32)
@@ -83,7 +83,7 @@ def train_cell(**cell: Any) -> dict[str, np.ndarray]:
     result = dpa.minimize(
         problem,
         method,
-        None,  # the noise is given in numbers; what it costs is in the ledger
+        None,  # the noise is given explicitly; its cost is in the ledger
         w0=_cnn.start(cell["data"], cell["seed"]),
         rng=cell["seed"],
         record=("accuracy", test_accuracy, clipping_frequency),
@@ -99,7 +99,7 @@ def train_cell(**cell: Any) -> dict[str, np.ndarray]:
 
 
 def entries(chosen: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the parameters of the curves, but for step size and seed."""
+    """Return the parameters of the curves, except step size and seed."""
     kept = ("data", "batch", "epochs", "noise_multiplier", "momentum")
     return [
         {**{key: chosen[key] for key in kept}, "rule": rule, "clip_norm": clip_norm}
@@ -111,7 +111,7 @@ def entries(chosen: dict[str, Any]) -> list[dict[str, Any]]:
 def compute(scale: str, *, jobs: int, cache: Path, progress: bool) -> dict[str, Table]:
     """Return the curves at the best step size of each rule and clip norm, and the seconds.
 
-    The first seed chooses the step size, by training accuracy; the curves are those of others.
+    The first seed chooses the step size by training accuracy; the curves use the other seeds.
     """
     chosen = settings(scale)
     run = partial(sweep, folder=cache, jobs=jobs, progress=progress, settings=chosen)
@@ -133,7 +133,7 @@ def compute(scale: str, *, jobs: int, cache: Path, progress: bool) -> dict[str, 
 
 
 def _seconds(chosen: dict[str, Any]) -> Table:
-    """Return the seconds of an epoch: median, best and worst of repetitions that take turns."""
+    """Return the seconds per epoch: median, best and worst of interleaved repetitions."""
     ways = {way: _way(chosen, way) for way in WAYS}
     if find_spec("opacus"):
         ways[OPACUS] = _by_opacus(chosen)
@@ -143,7 +143,7 @@ def _seconds(chosen: dict[str, Any]) -> Table:
         for repetition in range(chosen["repetitions"] + 1):
             for way, call in ways.items():
                 seconds = call()
-                if repetition:  # what is computed once is so in the first
+                if repetition:  # the first one includes cached values
                     times[way].append(seconds * steps / chosen["iterations_timed"])
     return runs.stack(
         [
@@ -160,7 +160,7 @@ def _seconds(chosen: dict[str, Any]) -> Table:
 
 
 def _way(chosen: dict[str, Any], way: str) -> Callable[[], float]:
-    """Return a function that trains for the iterations that are timed, and returns seconds."""
+    """Return a function that trains for the timed iterations and returns the seconds."""
     data, iterations = chosen["data"], chosen["iterations_timed"]
     problem, w0 = _problem(data), _cnn.start(data, 0)
     if way == "micro-batching":
@@ -176,7 +176,7 @@ def _way(chosen: dict[str, Any], way: str) -> Callable[[], float]:
 
 
 def _by_opacus(chosen: dict[str, Any]) -> Callable[[], float]:
-    """Return the same of Opacus: gradients of single samples by its hooks, flat clipping."""
+    """Return the same for Opacus: per-sample gradients by its hooks, flat clipping."""
     import torch
     from opacus import GradSampleModule
     from opacus.optimizers import DPOptimizer
@@ -211,7 +211,7 @@ def _by_opacus(chosen: dict[str, Any]) -> Callable[[], float]:
 
 
 def draw(tables: dict[str, Table]) -> Figure:
-    """Draw the curves, markers for clip norms and dashes for value clipping; and the seconds."""
+    """Draw the curves (markers: clip norms; dashes: value clipping) and the seconds."""
     curves = tables["curves"]
     figure, axes = plotting.panels(2, 2, width=plotting.PAGE / 2, height=2.0)
     colors = list(plotting.PALETTE.values())
@@ -279,17 +279,15 @@ def caption(tables: dict[str, Table], scale: str) -> str:
     tried, wider = chosen["reaches"], ""
     inside, stuck = runs.is_inside(ends["step_size"] * ends["clip_norm"], tried), _stuck(tables)
     if "widenings" in chosen:
-        wider = ", tuned by another run on a grid that goes on where its end is best"
+        wider = ", tuned by another run on a grid that is extended where its end is best"
         inside = ends["best_step_inside"].tolist()
     if len(tried) == 1:
         way = f"the one step size {tried[0]:g}/C, which is not tuned"
-        grid = (
-            "What VC loses is therefore that of this step size alone: at a smaller one it may learn"
-        )
+        grid = "The loss of VC is therefore that at this step size: at a smaller one it may learn"
     else:
         listed_steps = ", ".join(f"{reach:g}/C" for reach in tried)
         way = f"the best step size of {listed_steps} by training accuracy{wider}"
-        but = "these learn at no step size, and end at the accuracy that they start with"
+        but = "these learn at no step size and end at their initial accuracy"
         but *= _settled(inside, stuck)
         grid = runs.grid_sentence(inside, but=but).rstrip(".")
     return f"""
@@ -299,20 +297,20 @@ Gradient clipping (GC, solid) and value clipping (VC, dashed) by epoch,
 {chosen["batch"]} on average, sigma = {chosen["noise_multiplier"]:g}, {iterations} steps; for each
 curve {way}. {grid}. At the end, for C =
 {", ".join(f"{C:g}" for C in chosen["clip_norms"])}: test accuracy
-{listed("test_accuracy")}; clipping frequency {listed("clipping_frequency")}. VC goes by the product
+{listed("test_accuracy")}; clipping frequency {listed("clipping_frequency")}. VC uses the product
 of the layers' norms, which is far above the gradients of a CNN, so that it clips where GC does not
-and leaves most of C unused: noise counts as much more.
+and leaves most of C unused: noise counts correspondingly more.
 
 Seconds of an epoch over those of SGD without clipping and noise, on one thread: {ratios}. Medians
-of {chosen["repetitions"]} repetitions of {chosen["iterations_timed"]} iterations that take turns.
+of {chosen["repetitions"]} interleaved repetitions of {chosen["iterations_timed"]} iterations.
 Micro-batching is GC with one sample at a time.
 
 Privacy: every private run is (epsilon, {DELTA:g})-differentially private under add-or-remove-one
-with n public, epsilon = {spent["rdp"]:.4f} by RDP and {spent["pld"]:.4f} by PLD. Curves are
+with n public, epsilon = {spent["rdp"]:.4f} by RDP and {spent["pld"]:.4f} by PLD. The curves are
 computed from the data and are not private, nor is the choice of the step size.
 
-Differences from the paper: {small}It has a linear model and an MLP, in another figure here; clip
-norms and step sizes are ours. VC clips by the loss of each sample and by a constant proved for
+Differences from the paper: {small}It has a linear model and an MLP, shown in another figure here;
+clip norms and step sizes are ours. VC clips by each sample's loss and by a constant proved for
 convolutions, at each iterate. The clipping frequency is that of all training samples at the end of
 an epoch. Its Table 2 was measured on a GPU.
 
@@ -321,9 +319,9 @@ Finding: {_finding(ends, seconds, len(tried) > 1 and _settled(inside, stuck))}
 
 
 def _stuck(tables: dict[str, Table]) -> list[bool]:
-    """Tell of each entry whether it ends, at its best step size, where it starts.
+    """Return for each entry whether it learns nothing, even at its best step size.
 
-    The best is that of the highest training accuracy, so that no other step size learned more.
+    The best has the highest training accuracy, so that no other step size learned more.
     """
     start, name = runs.where(tables["curves"], epoch=0.0), "training_accuracy"
     gain = tables["ends"][name] - start[name]
@@ -331,23 +329,23 @@ def _stuck(tables: dict[str, Table]) -> list[bool]:
 
 
 def _settled(inside: list[bool], stuck: list[bool]) -> bool:
-    """Tell whether no wider grid of step sizes would help any entry."""
+    """Return whether no wider grid of step sizes would help any entry."""
     return all(one or other for one, other in zip(inside, stuck, strict=True))
 
 
 def _finding(ends: Table, seconds: Table, tuned: bool) -> str:
-    """Return what comes out of the paper's claims on accuracy and on time."""
+    """Return the verdicts on the paper's claims about accuracy and time."""
     GC, VC = (runs.where(ends, rule=rule)["test_accuracy"].max() for rule in RULES)
     loss = (
-        f"what VC loses, here {100.0 * (GC - VC):.1f} points at the best C, is open, since its "
-        "step size is not tuned to the end"
+        f"the loss of VC, here {100.0 * (GC - VC):.1f} points at the best C, is open, since its "
+        "step size is not fully tuned"
         if not tuned
-        else f"VC loses {100.0 * (GC - VC):.1f} points at the best C: confirmed that it loses"
+        else f"that VC loses is confirmed: {100.0 * (GC - VC):.1f} points at the best C"
         if GC > VC
         else "that VC loses accuracy is refuted"
     )
     return (
-        f"{loss}; that VC is faster than the private ways that the paper times is "
-        f"{runs.time_in_words(seconds)}: GC with norms from the backward pass, which the paper "
-        "does not time."
+        f"{loss}; that VC is faster than the private methods that the paper times is "
+        f"{runs.time_in_words(seconds)}: GC here takes its norms from the backward pass, which the "
+        "paper does not time."
     )

@@ -1,4 +1,4 @@
-"""Single gradients of a CNN and the mean that weights leave: Xia et al. (2023), Figs. 1-3."""
+"""Per-sample gradients of a CNN and their weighted mean: Xia et al. (2023), Figs. 1-3."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from .clipping_gradients import DELTA, EPSILON, RS, TRAININGS, draw, finding
 
 __all__ = ["NEEDS", "TITLE", "caption", "compute", "draw", "settings"]
 
-TITLE = "Small gradients of a CNN and the mean they leave (Xia et al. 2023, Figs. 1-3)"
+TITLE = "Small gradients of a CNN and the weighted mean (Xia et al. 2023, Figs. 1-3)"
 NEEDS = "torch"
-# In 40 epochs rounding grows until gradients of single records are others; means of thousands stay.
+# Over 40 epochs rounding changes per-sample gradients; means of thousands are stable.
 ELSEWHERE = {"last": math.inf, "mean": 0.01}
 
 
 def settings(scale: str) -> dict[str, Any]:
-    """Return what the figure is made with."""
+    """Return the settings of the figure."""
     chosen = cnn_table.settings(scale)
     mnist = chosen["data"] == "mnist"
     for name in ("r", "step_sizes"):
@@ -43,7 +43,7 @@ def settings(scale: str) -> dict[str, Any]:
 def run_cell(
     training: str, measured_batches: int, measured_batch_size: int, **cell: Any
 ) -> dict[str, np.ndarray]:
-    """Train the CNN by GC, and look at single gradients along the way."""
+    """Train the CNN by GC and measure per-sample gradients along the way."""
     problem = _cnn.load_problem(cell["data"])
     return clipping_gradients.measured(
         problem,
@@ -97,23 +97,22 @@ def caption(tables: dict[str, Table], scale: str) -> str:
 
     small = "A smaller network on scikit-learn's digits. " if chosen["data"] == "digits" else ""
     return f"""
-Single gradients of the CNN of Xia et al.'s Table 2 on {chosen["data"]}, trained by gradient
-clipping, with and without noise. (a), (b): mean cosine of a sample's gradient with the mean
+Per-sample gradients of the CNN of Xia et al.'s Table 2 on {chosen["data"]}, trained by gradient
+clipping, with and without noise. (a), (b): mean cosine between a sample's gradient and the mean
 gradient of its batch, by the order of magnitude of its norm. (c), (d): weights at C = 1. (e) to
-(l): cosine of the weighted with the true mean gradient of a batch, for every r. Mean cosine, PSAC
-against Auto-S, private training: {listed("private")}; without noise: {listed("exact")}. Step size
-{chosen["step_size"]:g}, C = {chosen["clip_norm"]:g}, momentum {chosen["momentum"]:g},
-{chosen["epochs"]} epochs with noise and without, seeds: {chosen["seeds"]}, and
-{chosen["measured_batches"]} batches of {chosen["measured_batch_size"]} looked at in each run.
+(l): cosine between the weighted and the true mean gradient of a batch, for every r. Mean cosine,
+PSAC against Auto-S, private training: {listed("private")}; without noise: {listed("exact")}. Step
+size {chosen["step_size"]:g}, C = {chosen["clip_norm"]:g}, momentum {chosen["momentum"]:g},
+{chosen["epochs"]} epochs with and without noise, seeds: {chosen["seeds"]}, and
+{chosen["measured_batches"]} batches of {chosen["measured_batch_size"]} measured in each run.
 
 Privacy: the private training is ({EPSILON:g}, {DELTA:g})-differentially private under
 add-or-remove-one with n public, epsilon = {pld:.4f} by PLD and {rdp:.4f} by RDP at sigma =
-{noise:.4f}. The other one has no noise and no guarantee, and neither have the gradients that are
-looked at.
+{noise:.4f}. The other training has no noise and no guarantee, and neither do the measured
+gradients.
 
-Differences from the paper: {small}Its Fig. 3 is on Fashion-MNIST at an r that it does not name
-there, each rule along its own path; here both rules weigh the same gradients, so that nothing but
-the weights differs.
+Differences from the paper: {small}Its Fig. 3 is on Fashion-MNIST at an unstated r, each rule along
+its own path. Here both rules weight the same gradients, so that only the weights differ.
 
 Finding: {finding(tables)}
 """

@@ -29,14 +29,14 @@ NEEDS = "torch"
 
 
 def settings(scale: str) -> dict[str, Any]:
-    """Return what the figure is made with."""
+    """Return the settings of the figure."""
     chosen = cnn_table.settings(scale)
     del chosen["r"]
     mnist = chosen["data"] == "mnist"
     return {
         **chosen,
         "epochs": 3 if mnist else 2,
-        "step_sizes": [0.2, 2.0, 8.0],  # every second of the paper's, as of r and C
+        "step_sizes": [0.2, 2.0, 8.0],  # every second one of the paper's, like r and C
         "rs": list(RS[::2]),
         "clip_norms": list(CLIP_NORMS[::2]),
         "seeds": 1,
@@ -97,8 +97,8 @@ add-or-remove-one with n public, at sigma = {noise:.4f}: epsilon {pld:.4f} by PL
 RDP. A map as a whole is not covered, and neither are the accuracies.
 
 Differences from the paper: {made_of(chosen)} {small}instead of Fashion-MNIST, every second step
-size, r and C of its grids, and {chosen["epochs"]} epochs, since the whole maps at the epochs of the
-table take a day; batch, momentum and epochs are not in its text.
+size, r and C of its grids, and {chosen["epochs"]} epochs, since the whole maps at the table's
+number of epochs take a day; batch, momentum and epochs are not in its text.
 
 Finding: {finding(table, "the CNN")}
 """

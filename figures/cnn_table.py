@@ -30,7 +30,7 @@ STEP_SIZES = {"quick": [0.5, 2.0], "paper": [0.25, 0.5, 1.0]}
 
 
 def settings(scale: str) -> dict[str, Any]:
-    """Return what the table is made with."""
+    """Return the settings of the table."""
     data = runs.data_name(scale)
     mnist = data == "mnist"
     return {
@@ -52,7 +52,7 @@ def settings(scale: str) -> dict[str, Any]:
 def noise_multiplier(chosen: dict[str, Any]) -> float:
     """Return the noise multiplier of a whole run, rounded up to four places.
 
-    So that every machine gives the same, and a cell that another one computed is found.
+    Rounding makes it equal on all machines, so that cells computed elsewhere are found.
     """
     steps = runs.steps_per_epoch(chosen["n"], chosen["batch"])
     least = runs.calibrate(1.0 / steps, chosen["epochs"] * steps, EPSILON, DELTA)
@@ -60,7 +60,7 @@ def noise_multiplier(chosen: dict[str, Any]) -> float:
 
 
 def cells(chosen: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the parameters of every run: all settings with the first seed come first."""
+    """Return the parameters of every run, first all settings with the first seed."""
     noise = noise_multiplier(chosen)
     return [
         {
@@ -122,7 +122,7 @@ def compute(scale: str, *, jobs: int, cache: Path, progress: bool) -> dict[str, 
 
 
 def draw(tables: dict[str, Table]) -> Figure:
-    """Draw accuracy against step size, and by epoch at the best step size, with the published."""
+    """Draw accuracy by step size, and by epoch at the best one, with the published values."""
     figure, axes = plotting.panels(1, 2, width=4.4, height=2.8)
     for rule in RULES:
         look: dict[str, Any] = {"color": runs.COLORS[rule], "label": runs.RULES[rule]}
@@ -133,7 +133,7 @@ def draw(tables: dict[str, Table]) -> Figure:
         best = runs.where(tables["best"], rule=rule)
         curve = runs.where(tables["curves"], rule=rule, step_size=best["step_size"][0])
         axes[0, 1].plot(curve["epoch"][1:], 100.0 * curve["test_accuracy"][1:], markevery=5, **look)
-        if len(curve["epoch"]) > 10:  # the network of the paper, not the small one
+        if len(curve["epoch"]) > 10:  # the paper's network, not the small one
             axes[0, 1].axhline(best["published"][0], color=runs.COLORS[rule], linestyle=":")
             marked = {"color": runs.COLORS[rule], "marker": runs.MARKERS[rule], "markersize": 4.0}
             axes[0, 1].plot(curve["epoch"][-1:] + 1.0, best["published"], **marked)
@@ -148,7 +148,7 @@ def draw(tables: dict[str, Table]) -> Figure:
 
 
 def compared(tables: dict[str, Table], step_size: float | None = None) -> tuple[float, float]:
-    """Return the paired difference of PSAC to GC, at the best step of each or at one for both."""
+    """Return the paired difference of PSAC from GC, at the best steps or at a given one."""
 
     def mine(rule: str) -> Table:
         step = step_size or runs.where(tables["best"], rule=rule)["step_size"][0]
@@ -158,16 +158,16 @@ def compared(tables: dict[str, Table], step_size: float | None = None) -> tuple[
 
 
 def published_gain() -> tuple[float, float]:
-    """Return the published gain of PSAC over GC, and the variance of that difference of means."""
+    """Return the published gain of PSAC over GC and the variance of this difference of means."""
     (mean, std), (base, base_std) = PUBLISHED["PSAC"], PUBLISHED["GC"]
     return mean - base, (std**2 + base_std**2) / PUBLISHED_RUNS
 
 
 def is_apart(gain: tuple[float, float], seeds: int) -> bool:
-    """Tell whether a paired gain differs from the published one beyond the spread of both.
+    """Return whether a paired gain differs significantly from the published one.
 
-    By Welch and Satterthwaite: two variances, with the degrees of freedom of each (the published
-    deviations of both rules are the same).
+    By Welch and Satterthwaite, with two variances and the degrees of freedom of each (the published
+    deviations of both rules are equal).
     """
     from scipy import stats
 
@@ -181,7 +181,7 @@ def is_apart(gain: tuple[float, float], seeds: int) -> bool:
 
 
 def gain_in_words(tables: dict[str, Table]) -> str:
-    """Return what PSAC gains over GC, beside what is published."""
+    """Return the gain of PSAC over GC, compared with the published gain."""
     steps = sorted(set(tables["runs"]["step_size"].tolist()))
     seeds = len(set(tables["runs"]["seed"].tolist()))
     at_each = {step: compared(tables, step) for step in steps}
@@ -201,25 +201,26 @@ def gain_in_words(tables: dict[str, Table]) -> str:
     )
     said = [f"at {apart}"] * bool(apart) + [f"not at {within}"] * bool(within)
     return (
-        f"PSAC gains over GC (points, 95 % interval over shared seeds){first} by step size "
-        f"{listed}: the published {mean:.2f} ± {half:.2f} differs beyond chance {', '.join(said)}"
+        f"The gain of PSAC over GC by step size (points, 95 % interval over shared seeds) is"
+        f"{first} {listed}; the published {mean:.2f} ± {half:.2f} differs from it beyond chance "
+        f"{', '.join(said)}"
     )
 
 
 def variance_in_words(tables: dict[str, Table]) -> str:
-    """Return the deviations of PSAC and of Auto-S beside those that the paper prints."""
+    """Return the deviations of PSAC and Auto-S, compared with those of the paper."""
     ours, theirs = (runs.where(tables["best"], rule=rule) for rule in ("PSAC", "Auto-S"))
     printed = {rule: f"{std:.2f}" for rule, (_, std) in PUBLISHED.items()}
     return (
-        f"Its lower variance is open: deviations over {ours['runs'][0]} seeds of "
-        f"{ours['test_accuracy_std'][0]:.2f} against {theirs['test_accuracy_std'][0]:.2f} of "
+        f"Its lower variance is open: standard deviations over {ours['runs'][0]} seeds are "
+        f"{ours['test_accuracy_std'][0]:.2f} against {theirs['test_accuracy_std'][0]:.2f} for "
         f"Auto-S; on MNIST the paper itself prints {printed['PSAC']} and {printed['Auto-S']}, and "
-        "its sentence is on all its data."
+        "its claim is about all its data."
     )
 
 
 def report(tables: dict[str, Table]) -> dict[str, str]:
-    """Return the accuracies beside the published ones, and their paired differences."""
+    """Return the accuracies with the published ones, and their paired differences."""
     best = tables["best"]
     columns = ("rule", "test_accuracy", "test_accuracy_std", "runs", "step_size")
     rows = list(zip(*(best[name].tolist() for name in columns), strict=True))
@@ -232,12 +233,12 @@ def report(tables: dict[str, Table]) -> dict[str, str]:
             ["CNN", *(runs.RULES[rule] for rule in RULES)],
             [["ours, percent (best step)", *ours], ["published", *printed]],
         ),
-        "differences": f"Paired by seed: {gain_in_words(tables)}.",
+        "differences": f"{gain_in_words(tables)}.",
         "variance": variance_in_words(tables),
         "headline": (
             "- **Clipping sample by sample** (Xia et al. 2023), a CNN on MNIST at epsilon "
             f"{EPSILON:g}, {rows[0][3]} seeds, percent: {means}, each at the best of {tried} step "
-            f"sizes by test accuracy, which no budget pays for. {gain_in_words(tables)}."
+            f"sizes by test accuracy, a choice not covered by the budget. {gain_in_words(tables)}."
         ),
     }
 
@@ -287,11 +288,11 @@ sizes {", ".join(f"{step:g}" for step in chosen["step_sizes"])}. {grid}
 
 Privacy: every run is ({EPSILON:g}, {DELTA:g})-differentially private under add-or-remove-one with
 n public, at sigma = {noise:.4f}: epsilon {spent["pld"]:.4f} by PLD, {spent["rdp"]:.4f} by RDP. The
-guarantee is that of one run: choosing the best step size by the test part, as here and in the
+guarantee holds for one run: choosing the best step size on the test part, as here and in the
 paper, is not covered, and neither are the accuracies.
 
 Differences from the paper: {small}Batch size, epochs, momentum and step sizes are not in its text;
-they follow Tramer and Boneh (2021), whom it names. Batches are drawn by Poisson sampling, which its
+they follow Tramer and Boneh (2021), whom it cites. Batches are drawn by Poisson sampling, which its
 Theorem 1 accounts for; its Algorithm 1 samples with replacement.
 
 Finding: {_finding(tables)}
@@ -299,17 +300,17 @@ Finding: {_finding(tables)}
 
 
 def _finding(tables: dict[str, Table]) -> str:
-    """Return what comes out of "outperforms or matches", from paired differences."""
+    """Return the verdict on "outperforms or matches", from paired differences."""
     if tables["best"]["runs"].min() < 2 or len(set(tables["runs"]["step_size"].tolist())) < 3:
-        return "open, for a few runs of a small network say nothing of the paper's."
+        return "open, since a few runs of a small network cannot decide it for the paper's."
     gain, half = compared(tables)
     if gain > half:
-        said = "that PSAC outperforms clipping at a norm is confirmed"
+        said = "that PSAC outperforms clipping by the norm is confirmed"
     elif gain < -half:
-        said = "that PSAC outperforms or matches clipping at a norm is refuted"
+        said = "that PSAC outperforms or matches clipping by the norm is refuted"
     else:
         said = (
-            "that PSAC matches clipping at a norm is confirmed, that it outperforms it is not "
+            "that PSAC matches clipping by the norm is confirmed; that it outperforms it is not "
             "(open for training other than ours)"
         )
-    return f"{said}: {gain_in_words(tables)}."
+    return f"{said}. {gain_in_words(tables)}."

@@ -1,4 +1,4 @@
-"""Noise over the iterations: uniform, optimal, the best there is, and what no release can beat."""
+"""Noise over the iterations: uniform, optimal, the best possible, and a lower bound."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ TITLE = "No noise beats the optimal allocation (Kuru et al. 2022, Proposition 4.
 SPECTRUM = np.geomspace(0.01, 1.0, 20)  # of the Hessian: condition number 100
 SENSITIVITY, MU = 1e-3, 1e-3
 METHODS = ("gradient descent", "Nesterov")
-SHORT = tuple(range(2, 9))  # iterations at which every sequence of signs is looked at
+SHORT = tuple(range(2, 9))  # iterations for which all sequences of signs are enumerated
 
 
 def horizons(scale: str) -> list[int]:
@@ -31,7 +31,7 @@ def horizons(scale: str) -> list[int]:
 
 
 def settings(scale: str) -> dict[str, Any]:
-    """Return what the figure is made with."""
+    """Return the settings of the figure."""
     return {
         "spectrum": SPECTRUM.tolist(),
         "sensitivity": SENSITIVITY,
@@ -42,24 +42,24 @@ def settings(scale: str) -> dict[str, Any]:
 
 
 def certificate(method: str, T: int) -> theory.NoiseAllocation:
-    """Return the allocation of a method at step size 1 / L, proved the best."""
+    """Return the certified optimal allocation of a method at step size 1 / L."""
     if method == "Nesterov":
         return theory.allocation_certificate(methods.Nesterov(1.0, T, mu=0.01), SPECTRUM)
     return theory.allocation_certificate(methods.GradientDescent(1.0, T), SPECTRUM)
 
 
 def errors(method: str, T: int) -> dict[str, Any]:
-    """Return the errors of uniform and of optimal noise, and the bound on all noise, over S^2."""
+    """Return the errors of uniform and optimal noise and the bound for all noise, over S^2."""
     found = certificate(method, T)
     return {"uniform": found.uniform, "optimal": found.value, "proved": found.lower}
 
 
 def correlated(method: str, T: int) -> dict[str, Any]:
-    """Return the error of optimal independent noise, and of the best where records differ in signs.
+    """Return the errors of optimal independent noise and of the best noise for linear models.
 
     The gradients of a linear model's record lie along its features: those of two neighbours differ
-    by ``s_t x``, ``|s_t| <= 1``, and ``s' X s`` is the largest at signs. A semidefinite program
-    finds X; its error is computed from X alone.
+    by ``s_t x``, ``|s_t| <= 1``, and ``s' X s`` is largest at a vector of signs. A semidefinite
+    program finds X; the error is computed from X alone.
     """
     found = certificate(method, T)
     M = found.response @ found.response.T
@@ -93,12 +93,12 @@ def compute(scale: str, *, jobs: int, cache: Path, progress: bool) -> dict[str, 
 
 
 def _floor() -> float:
-    """Return the floor in the unit of the errors, S^2 / mu^2."""
+    """Return the lower bound in the unit of the errors, S^2 / mu^2."""
     return theory.noise_floor(SPECTRUM, SENSITIVITY, MU) / (SENSITIVITY / MU) ** 2
 
 
 def draw(tables: dict[str, Table]) -> Figure:
-    """Draw the errors over the floor, and what correlated noise gains for linear models."""
+    """Draw the errors over the lower bound, and the gain of correlated noise for linear models."""
     figure, axes = plotting.panels(1, 2, width=plotting.PAGE / 2, height=2.6)
     left, right = axes[0]
     floor = _floor()
@@ -144,16 +144,16 @@ def caption(tables: dict[str, Table], scale: str) -> str:
         )
     gap = np.abs(1.0 - tables["errors"]["proved"] / tables["errors"]["optimal"]).max()
     gains = _gain(tables["linear_models"])
-    same = f"to {gap:.0e}" if gap else "in all digits stored"
+    same = f"to {gap:.0e}" if gap else "in all stored digits"
     return f"""
-Error of the last iterate by Gaussian noise on full batches of a quadratic, at equal privacy, over
-the error that no unbiased release can beat (Hammersley, Chapman, Robbins); 20 eigenvalues from .01
-to 1, step size 1/L. {"; ".join(facts)}. The dots are the dual's bound on all Gaussian noise,
-however correlated over the iterations: it is that of the optimal allocation {same} (claim
-001-35). Below the floor there is bias: a short run has not left its start. Right: where the
-gradients of two neighbours can differ along one direction alone, as in linear models, how much less
-error the best correlated noise has, searched for by a semidefinite program over all sequences of
-signs.
+Error of the last iterate due to Gaussian noise on full batches of a quadratic, at equal privacy,
+divided by the floor, the least error of any unbiased release (Hammersley, Chapman, Robbins); 20
+eigenvalues from .01 to 1, step size 1/L. {"; ".join(facts)}. The dots are the dual bound on all
+Gaussian noise, however correlated over the iterations: it equals the error of the optimal
+allocation {same} (claim 001-35). Values below the floor have bias: a short run has not left its
+start. Right: for gradients of neighbours that can differ along one direction alone, as in linear
+models, the reduction of the error by the best correlated noise, found by a semidefinite program
+over all sequences of signs.
 
 Privacy: nothing is run on data here; the errors are those of {MU:g}-GDP noise.
 
@@ -161,12 +161,12 @@ Differences from the paper: it divides independent Laplace noise and has no lowe
 theorem and its proof are in the documentation of allocation_certificate.
 
 Finding: that the optimal allocation is the best is confirmed and more: no correlated noise beats it
-on full batches; for linear models at most {gains.max():.1f}% are to be had for T up to {SHORT[-1]}.
+on full batches; for linear models it gains at most {gains.max():.1f}% for T up to {SHORT[-1]}.
 """
 
 
 def report(tables: dict[str, Table]) -> dict[str, str]:
-    """Return the sentence of the paper's page."""
+    """Return the sentence shown on the paper's page."""
     floor = _floor()
     ends = []
     for method in METHODS:
@@ -176,7 +176,7 @@ def report(tables: dict[str, Table]) -> dict[str, str]:
         )
     gains = _gain(tables["linear_models"])
     return {
-        "ends": "Times the floor with uniform and with optimal noise, at 700 iterations and "
-        f"condition number 100: {'; '.join(ends)}. For linear models correlated noise has up to "
-        f"{gains.max():.1f}% less error (T up to {SHORT[-1]})."
+        "ends": "Multiples of the floor with uniform and with optimal noise, at 700 iterations and "
+        f"condition number 100: {'; '.join(ends)}. For linear models correlated noise reduces the "
+        f"error by up to {gains.max():.1f}% (T up to {SHORT[-1]})."
     }

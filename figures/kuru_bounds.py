@@ -1,4 +1,4 @@
-"""Error bounds of Kuru et al. (2022), printed and corrected, over the simulated error."""
+"""Error bounds of Kuru et al. (2022), printed and corrected, against the simulated error."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from ._kuru import EPSILON, SYNTHETIC_SIZE, build_method, load_problem
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-TITLE = "Error bounds, printed and corrected, over the simulation (Kuru et al. 2022, (4.3), (4.8))"
+TITLE = "Error bounds, printed and corrected, and simulation (Kuru et al. 2022, (4.3), (4.8))"
 
-# The paper's DP-HB has no certificate (errata 001-26): it is drawn without a bound, and beside it
-# a heavy ball method that has one.
+# The paper's DP-HB has no certificate (errata 001-26) and is drawn without a bound, next to a
+# heavy ball method that has one.
 CERTIFIED = "heavy ball, certified"
 ALGORITHMS = ("DP-GD", "DP-HB", CERTIFIED, "DP-NAG", "DP-MASG")
 START = 10.0
@@ -30,7 +30,7 @@ COUNTEREXAMPLE = {"mu": 0.01, "L": 1.0, "step_size": 1.0, "iterations": 60}
 
 
 def settings(scale: str) -> dict[str, Any]:
-    """Return what the figure is made with."""
+    """Return the settings of the figure."""
     return {
         "data": "cube",
         "n": SYNTHETIC_SIZE,
@@ -164,7 +164,7 @@ def caption(tables: dict[str, Table], scale: str) -> str:
     over = example["gap"] > example["printed"] * (1 + 1e-12)
     return f"""
 Mean error of {_replicates(scale)} runs on the data of Fig. 3 (T = {ITERATIONS}, uniform noise,
-epsilon = {EPSILON:g}) under the bounds that hold for every problem with the same mu and L: descent
+epsilon = {EPSILON:g}) and the bounds that hold for all problems with the same mu and L: descent
 for gradient descent, the verified certificate for a heavy ball method with step size 1/(2L) and
 momentum 1/2, Theorem 4.1 for Nesterov's method, Theorem 4.3 for the multistage method. The paper's
 own DP-HB, step size 1/L and momentum {momentum:.3f}, is drawn without a bound: no certificate of
@@ -175,15 +175,15 @@ Smallest ratio bound/error along the run: {ratios}.
 Privacy: the runs are ({EPSILON:g}, 0)-differentially private under replace-one, full batches, by
 basic composition; the ledgers say {float(curves["epsilon"].max()):.6f}.
 
-Differences from the paper: Proposition 3.4 is printed as a bound where (3.14) has a solution, which
-is found for the heavy ball method that is drawn with a bound and not for DP-HB. Theorem
+Differences from the paper: Proposition 3.4 is printed as a bound where (3.14) has a solution; one
+is found for the heavy ball method that is drawn with a bound, but not for DP-HB. Theorem
 4.1 is printed for E_t = E F(x_t) - F* without the factor 2 on E_0. The last panel refutes that
-without any noise: on a quadratic with mu = {COUNTEREXAMPLE["mu"]}, alpha = 1/L = 1 the error passes
-the printed bound at {int(over.sum())} of {over.size - 1} iterations
+without any noise: on a quadratic with mu = {COUNTEREXAMPLE["mu"]}, alpha = 1/L = 1, the error
+exceeds the printed bound at {int(over.sum())} of {over.size - 1} iterations
 (E_1/E_0 = {example["gap"][1] / example["gap"][0]:.4f}, the bound says
 {example["printed"][1] / example["gap"][0]:.4f}); the corrected bound holds throughout.
 
 Finding: the bound of Theorem 4.1 as printed is refuted, and with twice the initial error
 {"confirmed" if held else "refuted"} here: the mean error stays below it at every recorded iteration
-of every method that has one. Proposition 3.4 says nothing of the paper's own DP-HB.
+of every method that has one. Proposition 3.4 says nothing about the paper's own DP-HB.
 """

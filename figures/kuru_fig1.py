@@ -1,4 +1,4 @@
-"""Kuru et al. (2022), Fig. 1: the heavy ball method with noise, on a quadratic."""
+"""Kuru et al. (2022), Fig. 1: the heavy ball method with noise on a quadratic."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ def settings(scale: str) -> dict[str, Any]:
 
 
 def certified_rate(step_size: float, momentum: float, mu: float, L: float) -> dict[str, float]:
-    """Return the best verified rate for all smooth strongly convex functions, NaN if none."""
+    """Return the best certified rate for all smooth strongly convex functions, NaN if none."""
     return {"rate": float(theory.heavy_ball_certified_rate(step_size, momentum, mu, L))}
 
 
 def nesterov_polynomial_rate(
     step_size: float, momentum: np.ndarray, mu: float, L: float
 ) -> np.ndarray:
-    """Return what the authors' figure draws: the largest root of Nesterov's polynomial."""
+    """Return the rate of the authors' figure: the largest root of Nesterov's polynomial."""
     rates = []
     for eigenvalue in (mu, L):
         shrink = 1.0 - step_size * eigenvalue
@@ -67,7 +67,7 @@ def nesterov_polynomial_rate(
 
 
 def _stack(parts: list[dict[str, Any]]) -> Table:
-    """Join parts in which scalars stand for whole columns."""
+    """Concatenate parts, broadcasting scalars to columns."""
     rows = [
         dict(zip(part, np.broadcast_arrays(*map(np.asarray, part.values())), strict=True))
         for part in parts
@@ -101,7 +101,7 @@ def _errors() -> Table:
         for alpha in SHOWN:
             best = float(theory.heavy_ball_optimal_momentum(alpha, mu, L))
             for beta in (*MOMENTA, best):
-                # Everything is affine in the variance: once without noise, once with unit noise.
+                # All errors are affine in the variance: evaluate at variance 0 and at unit noise.
                 quiet, unit = (
                     np.stack(
                         [
@@ -133,9 +133,9 @@ def _errors() -> Table:
 
 
 def _best_horizons() -> Table:
-    """Return, for each momentum, the least corrected bound over T <= HORIZON, and where it is.
+    """Return, for each momentum, the least corrected bound over T <= HORIZON and its T.
 
-    The bound and not the exact error, which a lucky T can bring close to zero when it swings.
+    The exact error is unsuitable: it oscillates and can be close to zero at some T by chance.
     """
     t = np.arange(1, HORIZON + 1)
     start = np.sqrt(DISTANCE / 2.0)
@@ -162,7 +162,7 @@ def _best_horizons() -> Table:
 
 
 def published() -> dict[str, Table]:
-    """Return the points of the authors' figure, where they are at hand."""
+    """Return the points of the authors' figure, if available."""
     tables = {}
     panels = published_panels("quad_rho_vs_beta.eps")
     if panels:
@@ -228,7 +228,7 @@ def _color(position: int) -> str:
     return list(plotting.PALETTE.values())[position]
 
 
-#: Markers of the step sizes; color and marker of the momenta, none of them a step size's.
+#: Markers of the step sizes; colors and markers of the momenta, distinct from the step sizes'.
 ALPHA_MARKERS = ("o", "s", "^", "D", "v")
 BETA_LOOKS = (("#56B4E9", "<"), ("#8F8F2B", ">"), ("#8C564B", "P"), ("#000000", "*"))
 
@@ -277,7 +277,7 @@ def _draw_published_rates(ax: Axes, tables: dict[str, Table]) -> None:
 
 
 def _draw_errors(ax: Axes, tables: dict[str, Table], mu: float, alpha: float, c_w: float) -> None:
-    """Draw exact errors with both bounds; at the authors' mu their curves too."""
+    """Draw exact errors with both bounds; at the authors' mu also their curves."""
     rows = _where(tables["errors"], mu=mu, step_size=alpha, c_w=c_w)
     for beta in sorted(set(rows["momentum"])):
         mine = _where(rows, momentum=beta)
@@ -351,8 +351,8 @@ def _draw_best_momentum(ax: Axes, tables: dict[str, Table]) -> None:
 def draw(tables: dict[str, Table]) -> Figure:
     """Draw rates; error against T for two noise levels; error against momentum.
 
-    The last column of the middle rows is at the mu of the authors' figure, the others at that
-    of their text.
+    The last column of the middle rows uses the mu of the authors' figure, the others that of their
+    text.
     """
     figure, axes = plotting.panels(4, 4, width=plotting.PAGE / 4, height=1.75)
     _draw_rates(axes[0, 0], tables, MU[0])
@@ -367,17 +367,17 @@ def draw(tables: dict[str, Table]) -> Figure:
         _draw_momentum(ax, tables, c_w)
     axes[3, 0].set_ylabel(r"bound on $E[F(x_T) - F^*]$")
     _draw_best_momentum(axes[3, 2], tables)
-    # The free places hold the legends: of the rates above, of the two middle rows below.
+    # The free axes hold the legends: of the rates at the top, of the middle rows at the bottom.
     _legend_in(axes[0, 3], [*axes[0, 1:3], axes[3, 0]])
     _legend_in(axes[3, 3], [axes[1, 3], axes[3, 2]])
-    panels = [ax for ax in axes.flat if ax.axison]  # (d) would be a legend
+    panels = [ax for ax in axes.flat if ax.axison]  # legends get no letter
     for letter, ax in zip("abcdefghijklmnop", panels, strict=False):
         ax.set_title(f"({letter})", loc="left", x=-0.42 / (plotting.PAGE / 4), fontweight="bold")
     return figure
 
 
 def _legend_in(place: Axes, panels: list[Axes]) -> None:
-    """Turn a place of the grid into one legend for some panels."""
+    """Use an axes of the grid as the common legend of some panels."""
     entries = {}
     for ax in panels:
         handles, labels = ax.get_legend_handles_labels()
@@ -415,11 +415,11 @@ def caption(tables: dict[str, Table], scale: str) -> str:
     return f"""
 Heavy ball on a quadratic with eigenvalues mu and L = 1 (d = 2). Top: rate per iteration against
 momentum, from (3.18), with the rate that a linear matrix inequality certifies for ALL functions
-with the same mu and L (crosses; where there is none, none was found). Colors and markers of step
-sizes are not those of momenta. Middle rows, at the mu = 0.5
+with the same mu and L (crosses; where there is none, none was found). Step sizes and momenta have
+different colors and markers. Middle rows, at the mu = 0.5
 of the text and, last column, at the mu = 0.1 of the figure in the authors' repository (0.5/L):
-error after T iterations when the noise has standard deviation T c_w in each coordinate, which is
-how a fixed budget forces it to grow with T; exact error (solid), the corrected bound (dashed), the
+error after T iterations when the noise has standard deviation T c_w in each coordinate, the growth
+with T that a fixed budget forces; exact error (solid), the corrected bound (dashed), the
 bound (3.17) as printed with C_t = t (dotted), the repository's curves (thin). Bottom, mu = 0.1: the
 corrected bound of Theorem 3.5 at the best T <= {HORIZON} against momentum, with the momentum of the
 best rate (disc) and of the least bound (star); and both kinds of best momentum against the step
@@ -432,11 +432,11 @@ full batch, basic composition) if c_w = sqrt(2) S1 / (n epsilon).
 Differences from the paper: the text states mu = 0.5 and rate (3.18); the figure in the authors'
 repository, of July 2020 (our text of the paper has no figures), follows
 the largest root of NESTEROV'S polynomial at mu = 0.1, and its bound mixes that rate with heavy
-ball's noise term, which is why the thin curves leave the dotted ones. Both rates and both mu are
+ball's noise term, so that the thin curves deviate from the dotted ones. Both rates and both mu are
 in the tables.{compared} The printed bound needs C_t = max_i ||T_i^t|| / rate^t instead of t, and
 its noise term is at least twice too large; in these panels it is {loose:.1f} times the exact error
 or more. The paper also writes the noise variance of the example as (T/(n epsilon))^2 for S1 = 1,
-half of what Laplace noise has. The paper's observation that the momentum of the best rate does well
+half the variance of Laplace noise. Its observation that the momentum of the best rate performs well
 holds: its bound at the best T is at most {cost:.1f} times the least, over all step sizes, both mu
 and both noise levels.
 

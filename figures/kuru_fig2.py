@@ -25,7 +25,7 @@ STAGES = (2, 3, 4, 5)
 
 
 def settings(scale: str) -> dict[str, Any]:
-    """Return the settings; both scales are the paper's, nothing is simulated."""
+    """Return the settings, the paper's at both scales; nothing is simulated."""
     return {
         "mu": MU,
         "L": L,
@@ -50,7 +50,7 @@ def _scales(stages: int, published: bool) -> tuple[np.ndarray, np.ndarray, float
 
 
 def compute(scale: str, *, jobs: int, cache: Path, progress: bool) -> dict[str, Table]:
-    """Return the scales of every iteration, and the published points where they are at hand."""
+    """Return the scales of every iteration, and the published points if available."""
     parts = []
     for stages in STAGES:
         b, stage, gain = _scales(stages, published=False)
@@ -70,7 +70,7 @@ def compute(scale: str, *, jobs: int, cache: Path, progress: bool) -> dict[str, 
 
 
 def published() -> dict[str, Table]:
-    """Return the points of the authors' figure, where they are at hand."""
+    """Return the points of the authors' figure, if available."""
     points = [
         (curve["K"], t, value)
         for panel in published_panels("MASG_optimum_b_vs_iter.eps")
@@ -142,26 +142,26 @@ def caption(tables: dict[str, Table], scale: str) -> str:
             ours = table["b_factor_one_step_early"][(table["K"] == K) & (table["t"] == t)][0]
             worst = max(worst, abs(ours / b - 1.0))
         compared = (
-            f" With the factor moved one step early our numbers and the published points agree to "
-            f"a relative {worst:.0e} (the column b_factor_one_step_early of the table)."
+            f" With the factor moved one step earlier our numbers agree with the published points "
+            f"to a relative {worst:.0e} (the column b_factor_one_step_early of the table)."
         )
     return f"""
 Laplace scales that minimize the error bound (4.8) of the multistage accelerated method under a
 pure budget, full batch (m = n), for mu = 1, L = 20, p = 1 and step sizes 1/L, 1/(16 L),
 1/(64 L), ... The stages (grey lines) have 13, 40, 80, 160 and 320 iterations. Within a stage
-later iterations matter more, so the noise falls; the next stage's smaller step admits more: a
-sawtooth. The dotted line is the uniform division of the budget.
+later iterations matter more, so the noise decreases; the smaller step of the next stage tolerates
+more noise: a sawtooth. The dotted line is the uniform division of the budget.
 
-Privacy: nothing is run on data here. Run with these scales on m = n samples, T iterations are
-epsilon-differentially private (delta = 0, replace-one neighbours, basic composition) for every
-epsilon > 0 that the unit S1/(n epsilon) of the vertical axis is taken with: the 1/b_t sum to 1.
+Privacy: nothing is run on data here. With these scales on m = n samples, T iterations are
+epsilon-differentially private (delta = 0, replace-one neighbours, basic composition) for any
+epsilon > 0 used in the unit S1/(n epsilon) of the vertical axis: the 1/b_t sum to 1.
 
-Differences from the paper: the text's own a_(T,t) credits the factor 2 of a stage change when
+Differences from the paper: the text's own a_(T,t) applies the factor 2 of a stage change when
 the new stage begins, and so do we; the figure in the authors' repository, of July 2020 (our text
-of the paper has no figures), credits it one step earlier, which puts
+of the paper has no figures), applies it one step earlier, which puts
 the last step of each stage 25% off and every other step less than 1%.{compared} The bound itself
-needs a further factor 2 on the initial error, which does not move the optimal scales.
+needs a further factor 2 on the initial error, which does not change the optimal scales.
 
-Finding: that the optimal noise is a sawtooth is confirmed; it makes the noise term of the bound
-{gain.min():.2f} to {gain.max():.2f} times less than the uniform division does.
+Finding: that the optimal noise is a sawtooth is confirmed; the noise term of the bound is
+{gain.min():.2f} to {gain.max():.2f} times smaller than with the uniform division.
 """

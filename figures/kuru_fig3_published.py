@@ -21,8 +21,8 @@ def caption(tables: dict[str, Table], scale: str) -> str:
     return f"""
 {EXPERIMENT.caption(tables, scale)}
 
-A check of the reproduction: with the noise that the authors' code draws, a standard deviation b_t
-where the scale is meant, our curves should end where theirs do.
+A check of the reproduction: with the noise of the authors' code, which uses b_t as the standard
+deviation instead of the scale, our curves should end where theirs do.
 
 Finding: {finding(tables)}
 """
@@ -35,6 +35,6 @@ def finding(tables: dict[str, Table]) -> str:
     verdict = "confirmed" if most < 0.2 else "refuted"
     return (
         f"the published errors, though not their privacy, are {verdict}: log10 of the {runs} final "
-        f"gaps differs by {differences.mean():+.3f} in the mean and by {most:.3f} at most, where "
+        f"gaps differs by {differences.mean():+.3f} on average and by {most:.3f} at most, while "
         "two means over 20 runs differ by some .1."
     )

@@ -9,7 +9,7 @@ TITLE = "Fig. 4 of Kuru et al. 2022 on rows from the L1 ball"
 EXPERIMENT = Experiment(
     data="ball",
     batch=0.01,
-    note="The text of the paper allows every row in the L1 ball of radius 20; this is that law.",
+    note="The paper's text allows any row in the L1 ball of radius 20; ours are uniform in it.",
 )
 
 settings = EXPERIMENT.settings

@@ -1,4 +1,4 @@
-"""Horizons T' that the -opt variants of Kuru et al. (2022) choose, printed bound and corrected."""
+"""Horizons T' chosen by the -opt variants of Kuru et al. (2022), printed and corrected bound."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ._published import FINALS
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-TITLE = "How many iterations a budget is worth (Kuru et al. 2022, Remark 4.1)"
+TITLE = "The best number of iterations for a budget (Kuru et al. 2022, Remark 4.1)"
 
 MAX_ITERATIONS = (100, 200, 500, 1000)
 CONSTANTS = (0.1, 0.5, 1.0)
@@ -37,7 +37,7 @@ SENSITIVITY = 40.0
 
 
 def settings(scale: str) -> dict[str, Any]:
-    """Return what the table is made with; small batches take the time, and are left to paper."""
+    """Return the settings; small batches are slow and only run at paper scale."""
     return {
         **PROBLEM,
         "sensitivity": SENSITIVITY,
@@ -55,10 +55,10 @@ def recursion(algorithm: str, c: float) -> theory.ErrorRecursion:
 
 
 def compute(scale: str, *, jobs: int, cache: Path, progress: bool) -> dict[str, Table]:
-    """Return T' of the corrected, printed and published bounds, and the first against T.
+    """Return T' of the corrected, printed and published bounds, and the corrected bound by T.
 
-    The authors' code chooses the horizon by the corrected bound for full batches, whatever m, with
-    their noise, whose variance is half as large.
+    The authors' code minimizes the corrected bound for full batches, for any m, with their noise,
+    whose variance is half as large.
     """
     rows, curves, batches = [], [], settings(scale)["batches"]
     problem = {key: value for key, value in PROBLEM.items() if key not in ("mu", "L")}
@@ -102,7 +102,7 @@ def draw(tables: dict[str, Table]) -> Figure:
             rows = (bounds["algorithm"] == algorithm) & (bounds["c"] == c)
             rows &= bounds["m"] == BATCHES[0]
             T, bound = bounds["T"][rows], bounds["bound"][rows]
-            # Near its minimum the bound hardly moves: T' is that of the numbers before rounding.
+            # The bound is flat near its minimum: T' is computed before rounding.
             best = chosen(horizons, algorithm, c, "corrected_bound_T")[-1]
             look = {"color": list(plotting.PALETTE.values())[k], "linestyle": ("-", "--", "-.")[k]}
             ax.plot(T, bound, marker="os^"[k], ms=4, markevery=[best - 1], **look)
@@ -122,7 +122,7 @@ def chosen(
 
 
 def off(horizons: Table, column: str) -> int:
-    """Return in how many of the 32 cases of the paper a bound gives another T' than published."""
+    """Return in how many of the paper's 32 cases a bound gives another T' than published."""
     wrong = 0
     for (m, c), ends in FINALS.items():
         for algorithm in ("NAG-opt", "MASG-opt"):
@@ -155,16 +155,16 @@ def caption(tables: dict[str, Table], scale: str) -> str:
         more, cases = " The table also has m = 1000.", 32
     corrected, printed, published = (off(table, column) for column in columns.values())
     return f"""
-The corrected bound (4.6) after T iterations with the whole budget epsilon = 1, optimally divided,
-for the sizes of Fig. 3 with the paper's L = 5.10008 and E_0 = 10. Horizons T' for T at most
+The corrected bound (4.6) after T iterations that use the whole budget epsilon = 1, optimally
+divided, for the sizes of Fig. 3 with the paper's L = 5.10008 and E_0 = 10. Horizons T' for T up to
 {", ".join(map(str, MAX_ITERATIONS))}, by the corrected bound, by (4.6) as printed, and as
 published: {horizons}.{more}
 
 Privacy: nothing is run on data here; the horizon is chosen before they are touched.
 
-Differences from the paper: the bound counts the initial gap twice, as Theorem 4.1 needs. The
+Differences from the paper: the bound counts the initial gap twice, as Theorem 4.1 requires. The
 published horizons are not those of (4.6) as printed: the authors' code minimizes the corrected
-bound for full batches, whatever m, with half the noise variance, which is what it draws.
+bound for full batches, for any m, with half the noise variance, which is that of its noise.
 
 Finding: that a bound chooses T' before the data are touched is confirmed; the published T' are
 {"all" if not published else f"but for {published} of {cases}"} those of the corrected bound with

@@ -20,7 +20,7 @@ TITLE = "Six private algorithms on real data"
 
 @memoize
 def experiment() -> Experiment:
-    """Return the experiment on a9a where it is at hand, else on breast cancer."""
+    """Return the experiment on a9a if available, else on breast cancer."""
     name = "breast_cancer"
     if os.environ.get("DPANALYSIS_DATA"):
         try:
@@ -28,18 +28,18 @@ def experiment() -> Experiment:
             name = "a9a"
         except FileNotFoundError:
             pass
-    small = "With n = 569 the noise of epsilon = 1 drowns the problem, which is the honest answer."
+    small = "With n = 569 the noise at epsilon = 1 dominates the problem."
     return Experiment(
         data=name,
         batch=1.0,
         start=0.0,
-        tried=(2, 5, 10, 20, 50, 100, 200),  # longer runs drown in noise
+        tried=(2, 5, 10, 20, 50, 100, 200),  # noise dominates longer runs
         note="" if name == "a9a" else small,
     )
 
 
 def settings(scale: str) -> dict[str, Any]:
-    """Return what the figure is made with."""
+    """Return the settings of the figure."""
     return experiment().settings(scale)
 
 
@@ -61,7 +61,7 @@ def caption(tables: dict[str, Table], scale: str) -> str:
         for algorithm in ALGORITHMS
     )
     return f"""
-Best training accuracy, mean over the runs: {accuracy}. The paper has synthetic data only.
+Best training accuracy, mean over the runs: {accuracy}. The paper uses only synthetic data.
 
 {experiment().caption(tables, scale)}
 """

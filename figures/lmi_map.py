@@ -1,4 +1,4 @@
-"""Rates of the heavy ball method that a linear matrix inequality certifies, as a map."""
+"""A map of the heavy ball rates certified by a linear matrix inequality."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MOMENTA = np.round(np.linspace(0.0, 0.98, 50), 2)
 
 
 def settings(scale: str) -> dict[str, Any]:
-    """Return what the figure is made with; quick: every second step size and momentum."""
+    """Return the settings; quick: every second step size and momentum."""
     every = 2 if scale == "quick" else 1
     return {
         "L": L,
@@ -72,7 +72,7 @@ def _panel(table: Table, mu: float) -> dict[str, np.ndarray]:
 
 
 def _slowdown(panel: dict[str, np.ndarray]) -> np.ndarray:
-    """Return how many times more iterations the certificate asks for; NaN where there is none."""
+    """Return the certificate's iterations over those on quadratics; NaN without certificate."""
     return np.log(panel["rate_on_quadratics"]) / np.log(panel["certified_rate"])
 
 
@@ -126,14 +126,14 @@ def caption(tables: dict[str, Table], scale: str) -> str:
             f"settings that converge on quadratics, the best {rate.flat[best]:.3f} at step size "
             f"{panel['step_size'].flat[best]:g} and momentum {panel['momentum'].flat[best]:g} "
             f"(on quadratics {exact.min():.3f} at best); at {(slower < 1.01).mean():.0%} of the "
-            f"certified settings it asks for no more than 1% more iterations than a quadratic takes"
+            f"certified settings it implies at most 1% more iterations than a quadratic takes"
         )
     return f"""
 Rate per iteration of the heavy ball method over step size and momentum, L = 1. Left: the best
 rate that the linear matrix inequality of Proposition 3.4, corrected, certifies for ALL
 mu-strongly convex functions with L-Lipschitz gradient (star: the best one). Middle: the exact rate
 on quadratics, from (3.18), with the momentum of the best rate for each step size (dashed). Right:
-how many times more iterations the certificate asks for than a quadratic takes, log(exact) /
+the ratio of the iterations implied by the certificate to those on a quadratic, log(exact) /
 log(certified). Grey: no certificate, or divergence. {"; ".join(facts)}. Every certificate is
 verified in NumPy; grey on the left does not mean that the method diverges on some function, only
 that there is no Lyapunov function of this form.
@@ -143,7 +143,7 @@ Privacy: nothing is run on data here; rates are properties of the method.
 Differences from the paper: it states the inequality and shows no map. The inequality is used with
 the corrections that the documentation of heavy_ball_certificate lists.
 
-Finding: that (3.15) bounds the error where (3.14) has a solution, as it is printed, is confirmed
-with the corrections above: a solution is found for {" and ".join(shares)}. At the other
-{" and ".join(none)} none is found, and there the proposition says nothing.
+Finding: that (3.15) bounds the error where (3.14) has a solution, as printed, is confirmed with
+the corrections above: a solution is found for {" and ".join(shares)}. For the other
+{" and ".join(none)} none is found, and the proposition says nothing about them.
 """

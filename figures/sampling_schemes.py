@@ -1,4 +1,4 @@
-"""What batches cost by how they are drawn, and the accuracy that is left at an equal epsilon."""
+"""The privacy cost of batches by sampling scheme, and the accuracy at equal epsilon."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from ._data import made_of
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-TITLE = "Batches as they are really drawn: what they cost, and what accuracy is left"
+TITLE = "Sampling schemes of batches: privacy cost, and accuracy at equal epsilon"
 
 DELTA = 1e-5
 NOISE_MULTIPLIER = 1.0
-#: What is drawn by whom, and the notion of neighbours that its guarantee is for.
+#: Label of each sampling scheme, and the neighbouring relation of its guarantee.
 SCHEMES = {
     "poisson": ("Poisson", "add_or_remove_one"),
     "balls in bins": ("balls in bins", "add_or_remove_one"),
@@ -37,7 +37,7 @@ MARKERS = dict(zip(SCHEMES, runs.SERIES, strict=False))
 
 
 def settings(scale: str) -> dict[str, Any]:
-    """Return what the figure is made with; digits see the clip norm and the steps of MNIST."""
+    """Return the settings; digits see the clip norm and the steps of MNIST."""
     data = runs.data_name(scale)
     return {
         "data": data,
@@ -97,7 +97,7 @@ def train_cell(
 
 
 def _costs(chosen: dict[str, Any]) -> Table:
-    """Return epsilon by scheme and number of epochs, from above and from below."""
+    """Return upper and lower bounds on epsilon by scheme and number of epochs."""
     n, batches = chosen["cost_n"], chosen["cost_batches"]
     rows = []
     for scheme in SCHEMES:
@@ -126,10 +126,10 @@ def _costs(chosen: dict[str, Any]) -> Table:
 
 
 def compute(scale: str, *, jobs: int, cache: Path, progress: bool) -> dict[str, Table]:
-    """Return what each scheme costs, and its accuracies at the best step size of its own.
+    """Return the cost of each scheme and its accuracies at its own best step size.
 
-    The first seed chooses the step size, on a grid that goes on until the best is inside; the
-    accuracies are those of other seeds.
+    The first seed chooses the step size, on a grid that is extended until the best is inside; the
+    accuracies use the other seeds.
     """
     chosen = settings(scale)
     keys = ("data", "batches", "epochs", "clip_norm")
@@ -165,7 +165,7 @@ def _accuracy(record: Record) -> float:
 
 
 def draw(tables: dict[str, Table]) -> Figure:
-    """Draw epsilon by epochs, the lower bounds dashed, and accuracy by epsilon."""
+    """Draw epsilon by epochs, with dashed lower bounds, and accuracy by epsilon."""
     figure, axes = plotting.panels(1, 2, width=plotting.PAGE / 2, height=2.4)
     cost, accuracy = axes[0]
     for scheme, (label, _) in SCHEMES.items():
@@ -206,28 +206,28 @@ def caption(tables: dict[str, Table], scale: str) -> str:
     return f"""
 (a) Epsilon at delta = {chosen["delta"]:g} of DP-SGD with noise multiplier
 {chosen["noise_multiplier"]:g} and {chosen["cost_batches"]} batches an epoch of n =
-{chosen["cost_n"]:,} records, by how the batches are drawn: proved upper bounds, and below them
-(dashed) what some data lose for certain. (b) Test accuracy of softmax regression on
+{chosen["cost_n"]:,} records, by sampling scheme: proved upper bounds, and (dashed) proved lower
+bounds for particular data. (b) Test accuracy of softmax regression on
 {made_of(chosen)}, gradients clipped to {chosen["clip_norm"]:g}, {chosen["batches"]} batches an
 epoch, {chosen["epochs"]} epochs, {runs.runs_in_words(chosen["seeds"])}, with noise calibrated to
 the same epsilon for each scheme. {grid} In percent, at epsilon
 {", ".join(f"{epsilon:g}" for epsilon in chosen["epsilons"])}: {listed}.
 
-Privacy: every run of (b) satisfies the epsilon at which it is drawn, at delta =
+Privacy: every run of (b) satisfies the epsilon at which it is plotted, at delta =
 {chosen["delta"]:g}, with n public: by its own ledger {table["spent"].min():.4g} to
 {table["spent"].max():.4g}. Poisson batches and balls in bins are for neighbours of which one has
-one record more; a fixed size and shuffling for a record that is replaced by any other, which moves
-a clipped sum twice as far. In (a) the shuffled record is replaced by a null record. The choice of
-the step size by the test part is not covered.
+one record more; a fixed size and shuffling for a record that is replaced by any other, which
+changes a clipped sum by up to twice as much. In (a) the shuffled record is replaced by a null
+record. The choice of the step size on the test part is not covered.
 
-Differences from the paper: none of the five has such a picture.
+Differences from the paper: none of the five papers has such a picture.
 
 Finding: {_finding(tables)}
 """
 
 
 def _finding(tables: dict[str, Table]) -> str:
-    """Return what a Poisson accountant says of shuffled batches, against what holds."""
+    """Return a Poisson accountant's epsilon for shuffled batches, and the true bounds."""
     shuffled = runs.where(tables["costs"], scheme="shuffle")
     k = int(np.abs(shuffled["epochs"] - 10).argmin())
     poisson, least, most = (
@@ -244,6 +244,6 @@ def _finding(tables: dict[str, Table]) -> str:
         f"for {int(shuffled['epochs'][k])} shuffled epochs an accountant for Poisson batches says "
         f"{poisson:.2f}, where some data lose {least:.2f} and all at most {most:.2f}; at {wrong} "
         f"of {len(shuffled['epochs'])} lengths it says less than some data lose. At epsilon "
-        f"{best:g} accuracy is {at['balls in bins']:.1f} % with balls in bins, "
+        f"{best:g} the accuracy is {at['balls in bins']:.1f} % with balls in bins, "
         f"{at['poisson']:.1f} % with Poisson batches, {at['shuffle']:.1f} % with shuffled ones."
     )

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 TITLE = "Private line search and its rivals: accuracy (Chen and Lee 2020, Figs. 3, 4)"
 
 KEYS = ("data", "loss", "method", "epsilon")
-#: DP-AGD with losses that are not clamped so low that it settles at the larger class.
+#: DP-AGD with losses clamped so high that it does not settle at the larger class.
 UNCLAMPED = "DP-AGD (C_obj = 3)"
-#: Variants that quick scale leaves out.
+#: Variants skipped at quick scale.
 SLOW = ("DP-BLSGD, fivefold first cost", "DP-BLSGD-AC, fresh batch", "DP-BLSGD-AC, as printed")
 FOUND = (
     "accuracy",
@@ -38,13 +38,13 @@ FOUND = (
 
 
 def settings(scale: str) -> dict[str, Any]:
-    """Return what the figure is made with."""
+    """Return the settings of the figure."""
     quick = scale == "quick"
     return {
         "data": runs.data_names(scale),
         "losses": list(runs.LOSSES)[: 1 if quick else None],
         "methods": [name for name in runs.METHODS if not (quick and name in SLOW)],
-        # A fifth of the records, so five times the budget: or full batches would seem useless.
+        # A fifth of the records needs five times the budget, or full batches would seem useless.
         "epsilons": [1.0, 8.0] if quick else [0.05, 0.1, 0.2, 0.4, 0.8, 1.6],
         "delta": runs.DELTA,
         "relation": runs.RELATION,
@@ -82,12 +82,12 @@ def cells(scale: str) -> list[dict[str, Any]]:
 
 
 def _seeds(cell: dict[str, Any], chosen: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return a cell for each seed, one where nothing is drawn."""
+    """Return a cell for each seed, a single one for deterministic methods."""
     return runs.seeds_of(cell, chosen) if runs.METHODS[cell["method"]].private else [cell]
 
 
 def compute(scale: str, *, jobs: int, cache: Path, progress: bool) -> dict[str, Table]:
-    """Return means over the folds by data, loss, method and epsilon, and what budgets buy."""
+    """Return means over the folds by data, loss, method and epsilon, and affordable iterations."""
     chosen = settings(scale)
     records = sweep(
         runs.run_cell, cells(scale), folder=cache, jobs=jobs, progress=progress, settings=chosen
@@ -112,7 +112,7 @@ def compute(scale: str, *, jobs: int, cache: Path, progress: bool) -> dict[str, 
 
 
 def draw(tables: dict[str, Table]) -> Figure:
-    """Draw all methods, the accountings of the line search, and what is left to the minimum."""
+    """Draw all methods, the accountings of the line search, and the excess objective."""
     means = tables["means"]
     panels = list(dict.fromkeys(zip(means["data"].tolist(), means["loss"].tolist(), strict=True)))
     present = [name for name in runs.METHODS if name in means["method"]]
@@ -152,14 +152,14 @@ def draw(tables: dict[str, Table]) -> Figure:
 
 
 MARKERS = "osD^v<>XP*"
-#: Excess objectives below this are drawn there: the axis is logarithmic.
+#: Lower limit of plotted excess objectives on the logarithmic axis.
 FLOOR = 1e-4
 
 
 def _draw_curve(ax: Axes, mine: Table, name: str, quantity: str, bottom: float) -> None:
-    """Draw one method, as a level where it does not depend on epsilon.
+    """Draw one method, as a horizontal line if it does not depend on epsilon.
 
-    Accuracies below ``bottom`` are drawn there, by a filled marker.
+    Accuracies below ``bottom`` are drawn at it with a filled marker.
     """
     rows, entry = where(mine, method=name), runs.METHODS[name]
     look: dict[str, Any] = {"color": entry.color, "linestyle": entry.dashes, "label": name}
@@ -209,9 +209,9 @@ def report(tables: dict[str, Table]) -> dict[str, str]:
         "adult": markdown(["epsilon", *(f"{e:g}" for e in epsilons)], rows),
         "counts": (
             f"(Larger class {level('majority'):.3f}, non-private {level('non-private'):.3f}.) The "
-            "printed accounting is not proved and still buys less: at epsilon "
-            f"{listed} its runs make {made('DP-BLSGD, as printed')} iterations, those by the "
-            f"correct one {made('DP-BLSGD')} (means of the folds; they spend at least "
+            "printed accounting is not proved and still allows fewer iterations: at epsilon "
+            f"{listed} its runs make {made('DP-BLSGD, as printed')} iterations, those under the "
+            f"correct one {made('DP-BLSGD')} (means over the folds; they spend at least "
             f"{spent:.0%} of their budget)."
         ),
     }
@@ -266,55 +266,55 @@ def caption(tables: dict[str, Table], scale: str) -> str:
         small = "Epsilon is five times as large, for a fifth of the records, and one fold is run. "
     fivefold = ""
     if any("fivefold" in name for name in chosen["methods"]):
-        fivefold = ' "Fivefold first cost" asks for fewer and better answers from the start.'
+        fivefold = ' "Fivefold first cost" makes fewer and more accurate queries from the start.'
     described = "; ".join(runs.DATA[data] for data in chosen["data"])
     return f"""
-Accuracy on the held-out fold and, above that without privacy, objective on the others, by epsilon:
-mean over {runs.repeated(chosen)}, bars: its standard error over the folds where there are several.
-Filled markers at the foot of a panel are below it. Data: {described}.
-L2(.001), delta = 1e-8, q = .1, C_grad = 3, C_obj = 1. Above: all methods, by the correct
+Accuracy on the held-out fold, and excess of the objective on the other folds over the non-private
+one, by epsilon: mean over {runs.repeated(chosen)}; bars: standard error over the folds if there are
+several. Filled markers at the bottom of a panel lie below it. Data: {described}.
+L2(.001), delta = 1e-8, q = .1, C_grad = 3, C_obj = 1. Top: all methods, with the correct
 accounting. {ranking}
 
-Middle: the line search by three accountings. By epsilon {epsilons}: {compared}. As printed, a
-budget buys {counts("as_printed")} iterations at first cost (e = epsilon/{chosen["share"]} for a
-search, e^2/2 for a gradient): the factor 3 of Lemma 4 costs more than amplification brings where e
-is small, and {counts("as_printed_not_sampled")} would be bought without any. With the factor 1, for
-which there is no proof, it would be {counts("as_printed_factor_1")}. The correct accounting, which
-composes gradient and search and then amplifies them once, with proven bounds, buys
+Middle: the line search with three accountings. By epsilon {epsilons}: {compared}. As printed, a
+budget allows {counts("as_printed")} iterations at the first cost (e = epsilon/{chosen["share"]} for
+a search, e^2/2 for a gradient): the factor 3 of Lemma 4 costs more than amplification saves at
+small e, and {counts("as_printed_not_sampled")} would be possible without any. With the factor 1,
+for which there is no proof, it would be {counts("as_printed_factor_1")}. The correct accounting,
+which composes gradient and search and then amplifies them once, with proven bounds, allows
 {counts("correct")}; with a fresh batch for each search {counts("fresh_batch")}. So the valid
-accounting is also the one with more iterations.{fivefold}
+accounting also allows more iterations.{fivefold}
 
 Privacy: each run satisfies (epsilon, 1e-8)-differential privacy under add-or-remove-one with n
 public (adaptive methods by a filter at one Renyi order or in zCDP, DP-SGD by the loss distribution
-of the run, perturbations by their one release), but for "as printed", which is the paper's
-accounting and is unproved, and for non-private and majority. Accuracies, objectives, the
+of the run, perturbations by their one release), except "as printed", which is the paper's
+accounting and is unproved, and except non-private and majority. Accuracies, objectives, the
 settings of the rivals and the choice among methods are not covered.
 
 Differences from the paper: {small}Its figures are pictures without numbers, and its text gives
-none but the larger classes of Table 1 (.761, .883), so that only the order can be compared. It
+only the larger classes of Table 1 (.761, .883), so that only the order can be compared. It
 finds its line searches ahead in most cases, OutPert-RSGD ahead on Bank, and ObjPert and DP-SGD
-weak at small epsilon, with five runs of each of ten folds. It does not say eta_0 and
+weak at small epsilon, with five runs of each of ten folds. It does not state eta_0 and
 max_it, 1 and {chosen["max_queries"]} here: with 40, searches hardly ever fail and no budget grows.
-Bank has 52 columns, not 33, by an encoding that it does not state; IPUMS may not be passed on.
+Bank has 52 columns, not 33, due to an unstated encoding; IPUMS may not be redistributed.
 Rivals: DP-SGD makes 100 steps of size 1, DP-AGD has the settings of its authors' code. C_obj = 1,
 which the paper sets for all, makes DP-AGD, and at times DP-BLGD, settle at the larger class where
-noise is small: clamped losses favor it. C_obj = 3 is drawn beside, and PrivGene has it too. Output
-perturbation makes 10 passes in 50 batches, or 200 full steps. The SVM has the hinge loss where the
-method allows it, else the Huberized one with h = .5 (h = .01 for the non-private one); the
+noise is small, since clamped losses favor it. C_obj = 3 is shown as well, and PrivGene uses it too.
+Output perturbation makes 10 passes in 50 batches, or 200 full steps. The SVM has the hinge loss if
+the method allows it, else the Huberized one with h = .5 (h = .01 for the non-private one); the
 objective shown is always that of the hinge loss. All divide by q n, not by the private batch size.
-A sentence of the paper is confirmed where most intervals of 95% of a lead, over the folds that both
-share, lie above 0, refuted where most lie below, else open.
+A sentence of the paper is confirmed if most 95% intervals of a lead, over the shared folds, lie
+above 0, refuted if most lie below, else open.
 
 Finding: {finding(tables)}
 """
 
 
-#: What the paper says of Figs. 3 and 4: the line search (DP-BLSGD) is ahead of a method, on data
-#: (all where there are none), up to an epsilon; and what is said where that is refuted.
+#: The paper's claims on Figs. 3 and 4: the line search (DP-BLSGD) is ahead of a method, on data
+#: ("" for all), up to an epsilon; last, the verdict if the claim does not hold.
 CLAIMS = (
     ("it outperforms DP-AGD", "DP-AGD", "", np.inf, "refuted"),
     (f"it outperforms {UNCLAMPED}", UNCLAMPED, "", np.inf, "refuted"),
-    ("it outperforms OutPert-RSGD but on Bank", "OutPert-RSGD", "adult", np.inf, "refuted"),
+    ("it outperforms OutPert-RSGD except on Bank", "OutPert-RSGD", "adult", np.inf, "refuted"),
     (
         "OutPert-RSGD outperforms it on Bank",
         "OutPert-RSGD",
@@ -328,9 +328,9 @@ CLAIMS = (
 
 
 def finding(tables: dict[str, Table]) -> str:
-    """Return what came out of the paper's sentences on Figs. 3 and 4, by the correct accounting.
+    """Return the verdicts on the paper's claims on Figs. 3 and 4 with the correct accounting.
 
-    Beside them the same means by the printed accounting, and those of full batches, on which the
+    The same means with the printed accounting follow, and those of full batches, on which the
     paper's argument for the line search rests.
     """
     table, said = tables["means"], []
@@ -351,7 +351,7 @@ def finding(tables: dict[str, Table]) -> str:
         )
     if not said:
         return "open at this scale."
-    few = "; fewer than three folds have no intervals" if int(table["runs"].max()) < 3 else ""
+    few = "; no intervals for fewer than three folds" if int(table["runs"].max()) < 3 else ""
     full = [
         f"{rival} in {ahead} of {total}"
         for rival in ("DP-AGD", UNCLAMPED)
@@ -360,7 +360,7 @@ def finding(tables: dict[str, Table]) -> str:
     ]
     if full:
         said.append(
-            f"by means DP-BLGD, of full batches as DP-AGD, is ahead of {', of '.join(full)}"
+            f"by means DP-BLGD, with full batches like DP-AGD, is ahead of {', of '.join(full)}"
         )
     printed = [
         f"{rival}{place} in {ahead} of {total}"
@@ -374,16 +374,16 @@ def finding(tables: dict[str, Table]) -> str:
     ]
     if printed:
         said.append(
-            "by the printed accounting, which the paper would have run, DP-BLSGD is by means ahead "
-            f"of {', of '.join(printed)}"
+            "with the printed accounting, which the paper would have used, DP-BLSGD is by means "
+            f"ahead of {', of '.join(printed)}"
         )
-    return f"by the correct accounting, {'; '.join(said)}{few}."
+    return f"with the correct accounting, {'; '.join(said)}{few}."
 
 
 def _ahead(
     table: Table, one: str, other: str, data: str = "", most: float = np.inf
 ) -> tuple[int, int]:
-    """Return in how many settings the mean of one method is above another's, of how many."""
+    """Return in how many settings the mean of one method exceeds another's, and their number."""
     ours, theirs = (where(table, method=name) for name in (one, other))
     if len(ours["data"]) != len(theirs["data"]):
         return 0, 0
@@ -394,7 +394,7 @@ def _ahead(
 def _intervals(
     tables: dict[str, Table], rival: str, data: str, most: float, against: bool
 ) -> tuple[int, int]:
-    """Return how many intervals of 95% of the lead lie above 0, and how many below."""
+    """Return how many 95% intervals of the lead lie above 0, and how many below."""
     if "leads" not in tables:
         return 0, 0
     leads = where(tables["leads"], method=rival)

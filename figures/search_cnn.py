@@ -22,20 +22,20 @@ __all__ = ["NEEDS", "TITLE", "caption", "compute", "draw", "report", "settings"]
 TITLE = "A CNN trained with private line search (Chen and Lee 2020, Fig. 5)"
 NEEDS = "torch"
 
-#: Step sizes that are tried beside the paper's own, .2 for SGD and Adam's .001.
+#: Step sizes tried besides the paper's own, .2 for SGD and Adam's .001.
 TUNED = {
     "DP-SGD": ("sgd_step_size", (0.05, 0.1, 0.2, 0.4)),
     "DP-Adam": ("adam_step_size", (0.0005, 0.001, 0.002, 0.004)),
 }
-#: Seeds of the step sizes that are only tried.
+#: Number of seeds for the other step sizes.
 TRIALS = 2
-#: Settings that a cell does not have: its network is the paper's, its step size one of several.
+#: Settings that are not parameters of a cell.
 NOT_OF_A_CELL = ("tuned", "channels", "widths")
 NETWORK = "-".join(map(str, (*_search_network.CHANNELS, *_search_network.WIDTHS)))
 
 
 def settings(scale: str) -> dict[str, Any]:
-    """Return what the figure is made with."""
+    """Return the settings of the figure."""
     chosen = search_mlp.settings(scale)
     mnist = chosen["data"] == "mnist"
     repeated = _search.repetitions("search_cnn", scale if mnist else "quick", seeds=5)
@@ -78,14 +78,14 @@ def compute(scale: str, *, jobs: int, cache: Path, progress: bool) -> dict[str, 
 
 
 def _tried(name: str, chosen: dict[str, Any]) -> list[dict[str, float]]:
-    """Return what is changed in the settings for each step size that is tried."""
+    """Return the changed settings for each step size that is tried."""
     if name not in TUNED:
         return []
     return [{TUNED[name][0]: step} for step in chosen["tuned"][name]]
 
 
 def _matches(record: Record, plain: dict[str, Any], changed: dict[str, float]) -> bool:
-    """Tell whether a run has the step sizes of the settings, but for what is changed."""
+    """Return whether a run has the step sizes of the settings, except for the changes."""
     used = {**plain, **changed}
     own = record.parameters["chosen"]
     return all(own[key] == used[key] for key, _ in TUNED.values())
@@ -94,7 +94,7 @@ def _matches(record: Record, plain: dict[str, Any], changed: dict[str, float]) -
 def _end(
     records: list[Record], name: str, plain: dict[str, Any], changed: dict[str, float]
 ) -> float:
-    """Return the test accuracy at the end, mean over the seeds of the trials."""
+    """Return the final test accuracy, mean over the seeds of the trials."""
     ends = [
         record.result["test_accuracy"][-1]
         for record in records
@@ -111,7 +111,7 @@ def draw(tables: dict[str, Table]) -> Figure:
 
 
 def report(tables: dict[str, Table]) -> dict[str, str]:
-    """Return accuracies early and at the end, in a sentence."""
+    """Return a sentence with the early and final accuracies."""
     curves, spent = tables["curves"], tables["epsilons"]
     early, last = search_mlp.early(curves), int(curves["iteration"].max())
 
@@ -123,11 +123,11 @@ def report(tables: dict[str, Table]) -> dict[str, str]:
     ends = " and ".join(at(name, last) for name in RIVALS)
     return {
         "headline": (
-            "- **Line search** (Chen and Lee 2020), its own CNN, on MNIST, "
+            "- **Line search** (Chen and Lee 2020), the paper's CNN on MNIST, "
             f"{int(curves['runs'][0])} seeds: after {early} iterations {at('DP-BLSGD', early)}, "
-            f"without a step size to tune, beside {rivals} at the paper's step sizes; "
+            f"without a step size to tune, against {rivals} at the paper's step sizes; "
             f"after {last:,}, at epsilon {spent['DP-BLSGD'][-1]:.2f}, "
-            f"{at('DP-BLSGD', last)} beside {ends}. {search_mlp.verdicts(tables, 'objective')}."
+            f"{at('DP-BLSGD', last)} against {ends}. {search_mlp.verdicts(tables, 'objective')}."
         )
     }
 
@@ -161,14 +161,14 @@ def caption(tables: dict[str, Table], scale: str) -> str:
 objective on 5,000 training rows (or all), epsilon at delta = 1e-8, and the step size that the line
 search chose. C_grad = C_obj = 3, alpha = .001, beta = .8; {steps}. Every iteration of the private
 methods costs rho = 1/2 before amplification (sigma = 1), 10% of it for the line search.
-{search_mlp.described(tables)} All step sizes that were tried, by the test accuracy at the end, mean
-of {seeds} seeds, whose choice favors the rivals: {"; ".join(tuned)}.
+{search_mlp.described(tables)} Final test accuracy at all step sizes that were tried, mean of
+{seeds} seeds; choosing by it favors the rivals: {"; ".join(tuned)}.
 
 Privacy: {search_mlp.cost(spent)} Test accuracies, objectives and the choice of an iteration
-are not covered; the step sizes that the line search chooses are. What has no noise is not
+are not covered; the step sizes that the line search chooses are. Runs without noise are not
 private, clipped or not.
 
-Differences from the paper: {small}Its Fig. 5 is a picture without numbers, and its text gives
+Differences from the paper: {small}Its Fig. 5 is a picture without numbers, and its text states
 neither the noise, the number of iterations, {unsaid}.
 
 Finding: {finding(tables)}
@@ -176,5 +176,5 @@ Finding: {finding(tables)}
 
 
 def finding(tables: dict[str, Table]) -> str:
-    """Return what came out of the paper's two sentences on its CNN."""
+    """Return the verdicts on the paper's two claims about its CNN."""
     return search_mlp.finding(tables, "objective")

@@ -1,4 +1,4 @@
-"""How much the private line search evaluates: Fig. 2 of Chen and Lee (2020)."""
+"""Evaluations of the private line search: Fig. 2 of Chen and Lee (2020)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from ._markdown import markdown
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-TITLE = "How much the private line search evaluates (Chen and Lee 2020, Fig. 2)"
+TITLE = "Evaluations of the private line search (Chen and Lee 2020, Fig. 2)"
 
 COUNTS = {
     "gradients": "gradients evaluated / n",
@@ -31,7 +31,7 @@ COLOR = plotting.PALETTE["blue"]
 
 
 def settings(scale: str) -> dict[str, Any]:
-    """Return what the figure is made with."""
+    """Return the settings of the figure."""
     quick = scale == "quick"
     return {
         "data": runs.data_names(scale)[0],
@@ -112,7 +112,7 @@ def draw(tables: dict[str, Table]) -> Figure:
 
 
 def report(tables: dict[str, Table]) -> dict[str, str]:
-    """Return what is evaluated at the least and at the largest q, by accounting."""
+    """Return the evaluations at the smallest and the largest q, by accounting."""
     table = tables["evaluations"]
     rates = sorted(set(table["q"].tolist()))
     rows = []
@@ -151,19 +151,19 @@ def caption(tables: dict[str, Table], scale: str) -> str:
     return f"""
 Gradients and losses of single records that DP-BLSGD evaluates for logistic regression on
 {runs.DATA[chosen["data"]]} until epsilon = {chosen["epsilon"]:g} is spent, in passes over the data,
-against the sampling rate q; iterations and accuracy beside them. Mean over
-{runs.repeated(chosen)}; bars are standard errors over the folds. {text}. Under subsampling far more
-iterations are bought, so that each pass counts for
-less: what subsampling saves depends on the accounting.
+against the sampling rate q, with iterations and accuracy. Mean over
+{runs.repeated(chosen)}; bars are standard errors over the folds. {text}. With subsampling the
+budget allows far more iterations, so that each pass counts for less: the savings of subsampling
+depend on the accounting.
 
-Privacy: runs by the correct accountings satisfy ({chosen["epsilon"]:g}, 1e-8)-differential privacy
-under add-or-remove-one with n public; "as printed" is the paper's accounting, which is unproved.
-The numbers of evaluations tell the sizes of the batches and are not private, nor are the
+Privacy: runs with the correct accountings satisfy ({chosen["epsilon"]:g}, 1e-8)-differential
+privacy under add-or-remove-one with n public; "as printed" is the paper's accounting, which is
+unproved. The numbers of evaluations reveal the batch sizes and are not private, nor are the
 accuracies.
 
 Differences from the paper: {small}Its Fig. 2 is a picture without numbers; its text says that
 subsampling can greatly reduce both numbers at a similar accuracy. The losses of a batch at w are
-counted once for a search. Runs go on until the budget is spent: the least share spent is
+counted once per search. Runs continue until the budget is spent: the least share spent is
 {(table["epsilon_spent"] / chosen["epsilon"]).min():.0%}.
 
 Finding: {finding(tables)}
@@ -173,8 +173,8 @@ Finding: {finding(tables)}
 def finding(tables: dict[str, Table]) -> str:
     """Return whether subsampling saves evaluations at some q, by each accounting.
 
-    The paper says that it can: a q counts at which both counts are less than half of those at
-    q = 1, and the accuracy is not lower beyond chance, by Welch's interval over the folds.
+    The paper says that it can. A q confirms this if both counts are less than half of those at
+    q = 1 and the accuracy is not significantly lower, by Welch's interval over the folds.
     """
     table, said = tables["evaluations"], []
     for accounting in dict.fromkeys(table["accounting"].tolist()):
@@ -199,6 +199,6 @@ def finding(tables: dict[str, Table]) -> str:
         said.append(f"{verdict} by the accounting {runs.called(accounting)} ({'; '.join(shown)})")
     return (
         "that subsampling can greatly reduce evaluations, to less than half of both counts, is "
-        f"{', '.join(said)}. In brackets by q: gradients and losses at q = 1 over those at q, and "
-        "accuracy less that at q = 1."
+        f"{', '.join(said)}. In brackets by q: gradients and losses at q = 1 divided by those at "
+        "q, and accuracy minus that at q = 1."
     )

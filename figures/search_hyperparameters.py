@@ -1,4 +1,4 @@
-"""What the parameters of the private line search do: Fig. 1 of Chen and Lee (2020)."""
+"""Effects of the private line search's parameters: Fig. 1 of Chen and Lee (2020)."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from ._clipping import stack, where
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-TITLE = "What the parameters of the private line search do (Chen and Lee 2020, Fig. 1)"
+TITLE = "Effects of the private line search's parameters (Chen and Lee 2020, Fig. 1)"
 
-#: Parameter of the method (or q), label, and its values; the first panel to the last.
+#: Parameter of the method (or q), label, and values, in the order of the panels.
 PANELS: dict[str, tuple[str, list[Any]]] = {
     "sufficient_decrease": ("alpha", [0.1, 0.3, 0.5, 0.7, 0.9]),
     "backtrack": ("beta", [0.5, 0.6, 0.7, 0.8, 0.9]),
@@ -42,7 +42,7 @@ COLORS = (plotting.PALETTE["vermillion"], plotting.PALETTE["blue"])
 
 
 def settings(scale: str) -> dict[str, Any]:
-    """Return what the figure is made with; at quick scale the ends and the paper's value."""
+    """Return the settings; at quick scale the ends and the paper's value."""
     quick = scale == "quick"
     values = {name: listed for name, (_, listed) in PANELS.items()}
     if quick:
@@ -66,7 +66,7 @@ def settings(scale: str) -> dict[str, Any]:
 
 
 def cells(scale: str) -> list[dict[str, Any]]:
-    """Return the parameters of every run; the paper's values, in all panels, once."""
+    """Return the parameters of every run; the paper's values, shared by all panels, come once."""
     chosen = settings(scale)
     listed = []
     for fold in range(chosen["folds"]):
@@ -119,16 +119,16 @@ def compute(scale: str, *, jobs: int, cache: Path, progress: bool) -> dict[str, 
     return {"accuracy": runs.over_folds(every, keys, found), "leads": stack(leads)}
 
 
-#: Panels whose values are no numbers: their points are not joined.
+#: Panels with categorical values: their points are not joined.
 CATEGORIES = ("noise", "adapt")
 #: Markers of the larger and the smaller epsilon, by accounting.
 MARKERS = ("^v", "^v", "Ds")
 
 
 def draw(tables: dict[str, Table]) -> Figure:
-    """Draw one panel a parameter; colors are epsilons, dashes and markers accountings.
+    """Draw a panel per parameter; colors are epsilons, line styles and markers accountings.
 
-    The axis shows the correct accountings; what falls below it is drawn at its foot.
+    The axis covers the correct accountings; points below it are drawn at its lower end.
     """
     table = tables["accuracy"]
     figure, axes = plotting.panels(2, 3, width=plotting.PAGE / 3, height=1.9, sharey=True)
@@ -171,7 +171,7 @@ def draw(tables: dict[str, Table]) -> Figure:
 
 
 def foot(table: Table) -> float:
-    """Return the accuracy below which nothing is told apart: that of the correct accountings."""
+    """Return the lower limit of the axis, from the accuracies of the correct accountings."""
     proved = table["accuracy"][table["accounting"] != "as printed, not private"]
     return float(proved.min()) - 0.15 * float(np.ptp(proved))
 
@@ -212,27 +212,27 @@ def caption(tables: dict[str, Table], scale: str) -> str:
     return f"""
 Accuracy of DP-BLSGD for logistic regression on {runs.DATA[chosen["data"]]}, one parameter at a
 time; the others are the paper's (alpha = .5, beta = .8, Laplace noise, q = .1, adaptive budget,
-zeta = 0). Colors are epsilons, dashes and markers accountings: solid is correct. {low} points of
-the printed accounting, down to {table["accuracy"].min():.2f}, are drawn at the foot, without bars.
-Mean over {runs.repeated(chosen)}, bars: standard error over the folds{few}. By
-the correct accounting: {lines}. Iterations by noise:
+zeta = 0). Colors are epsilons, line styles and markers accountings: solid is correct. {low} points
+of the printed accounting, down to {table["accuracy"].min():.2f}, are drawn at the lower end of the
+axis, without bars. Mean over {runs.repeated(chosen)}, bars: standard error over the folds{few}.
+With the correct accounting: {lines}. Iterations by noise:
 {iterations}. A search with Gaussian noise has no pure cost, and its Renyi curve is amplified with
-the factor 3 of Lemma 4, which leaves little of the amplification: it buys few iterations. By the
-printed accounting, which gives both laws about as many, they are close.
+the factor 3 of Lemma 4, which leaves little of the amplification: the budget allows few iterations.
+With the printed accounting, which allows both distributions about as many, they are close.
 
-Privacy: runs by the correct accounting satisfy (epsilon, 1e-8)-differential privacy under
+Privacy: runs with the correct accounting satisfy (epsilon, 1e-8)-differential privacy under
 add-or-remove-one with n public; "as printed" is the paper's accounting, which is unproved.
 Choosing a parameter by these accuracies is not covered, nor are the accuracies.
 
 Differences from the paper: {small}Its Fig. 1 is a picture without numbers; its text says that at
 epsilon = .2 alpha and beta matter little, that at .05 alpha = .5 and beta = .8 are best, that
 Laplace noise is slightly better, that q must not be too small at .05, that the adaptive budget
-helps, and that zeta helps at .05 and not at .2. It does not
-say max_it, {chosen["max_queries"]} here: the budget grows where so many steps fail. Runs go on
-until their budget is spent, the least share by the correct accounting being {least:.0%}: settings
-are compared at what they spend, also where no budget grows, which takes the most iterations.
-Intervals are of 95% over folds; "best" is confirmed by a lead over every other value, and refuted
-where another leads by an interval that is wider, of 95% for all comparisons of the sentence.
+helps, and that zeta helps at .05 and not at .2. It does not state max_it, {chosen["max_queries"]}
+here: the budget grows after that many failed steps. Runs continue until their budget is spent, the
+least share with the correct accounting being {least:.0%}: settings are compared at equal spending,
+even where the budget does not grow, which takes the most iterations. Intervals are 95% intervals
+over folds; "best" is confirmed by a lead over every other value, and refuted if another leads by a
+wider interval that holds at 95% for all comparisons of the sentence.
 
 Finding: {finding(tables)}
 """
@@ -240,8 +240,8 @@ Finding: {finding(tables)}
 
 LAPLACE = "Laplace noise is better"
 
-#: What the paper says of a parameter: in words, at which epsilons, which value is better, and than
-#: which others; None: than all others.
+#: The paper's claims: in words, parameter, epsilons, the better value, and the values it is better
+#: than (None: all others).
 CLAIMS = (
     ("alpha = .5 is best", "sufficient_decrease", (0.05,), "0.5", None),
     ("beta = .8 is best", "backtrack", (0.05,), "0.8", None),
@@ -254,7 +254,7 @@ CLAIMS = (
 
 
 def finding(tables: dict[str, Table]) -> str:
-    """Return which of the paper's sentences on Fig. 1 hold, by the correct accounting."""
+    """Return which of the paper's claims on Fig. 1 hold with the correct accounting."""
     said = []
     for words, parameter, epsilons, better, others in CLAIMS:
         leads = [
@@ -266,12 +266,12 @@ def finding(tables: dict[str, Table]) -> str:
             at = " and ".join(f"{epsilon:g}" for epsilon in epsilons)
             bound = _fresh_batch(tables["leads"], epsilons) if words == LAPLACE else ""
             said.append(f"{words} at {at}: {_verdict(leads)}{bound}")
-    ours = "on our runs by the correct accounting (the paper's were by the printed one)"
-    return f"by the paper, {ours}: {'; '.join(said) or 'is not run at this scale'}."
+    ours = "on our runs with the correct accounting (the paper used the printed one)"
+    return f"claims of the paper, {ours}: {'; '.join(said) or 'not run at this scale'}."
 
 
 def _fresh_batch(table: Table, epsilons: Sequence[float]) -> str:
-    """Return what comes of the laws of noise where each has a batch of its own for the search."""
+    """Return the comparison of the noise distributions with a fresh batch for each search."""
     fresh = "correct, fresh batch"
     leads = [
         lead
@@ -282,8 +282,8 @@ def _fresh_batch(table: Table, epsilons: Sequence[float]) -> str:
         return ""
     intervals = ", ".join(f"{lead:+.4f} ± {half:.4f}" for lead, half, _, _ in leads)
     return (
-        ", by the accounting of one batch, whose bound for Gaussian noise is loose by the factor 3;"
-        f" with a fresh batch, which is amplified alone: {_verdict(leads)}, {intervals}"
+        ", with the accounting for one batch, whose bound for Gaussian noise is loose by the factor"
+        f" 3; with a fresh batch, which is amplified alone: {_verdict(leads)}, {intervals}"
     )
 
 
@@ -295,7 +295,7 @@ def _leads(
     others: Sequence[str] | None,
     accounting: str = "correct",
 ) -> list[tuple[float, float, int, str]]:
-    """Return lead, half of its interval, folds, and the other value, for each other value."""
+    """Return lead, half-width of its interval, folds, and the other value, for each other value."""
     rows = where(table, parameter=parameter, epsilon=epsilon, accounting=accounting)
     found = []
     default = str(DEFAULTS[parameter])
@@ -309,10 +309,10 @@ def _leads(
 
 
 def _verdict(leads: Sequence[tuple[float, float, int, str]]) -> str:
-    """Return what the leads over all other values say, with the least of them.
+    """Return the verdict from the leads over all other values, with the least lead.
 
-    Confirmed: each interval of 95% lies above 0. Refuted: one lies below 0 that is widened so that
-    95% hold for all together (Bonferroni). Without intervals, on fewer than three folds: open.
+    Confirmed: each 95% interval lies above 0. Refuted: an interval widened to hold at 95% for all
+    leads together (Bonferroni) lies below 0. Open without intervals, with fewer than three folds.
     """
     least, _, _, other = min(leads)
     verdict = "confirmed" if all(lead > half for lead, half, _, _ in leads) else "open"

@@ -38,9 +38,9 @@ NAMES = (
     "non-private Adam",
     UNCLIPPED,
 )
-#: The line searches and what they are compared with, whose noise is the same.
+#: The line searches and their rivals with the same noise.
 PRIVATE, RIVALS = NAMES[:4], NAMES[2:4]
-#: Color, dashes and marker: none of the three is the only one that differs.
+#: Color, line style and marker; any two methods differ in more than one of them.
 LOOKS = {
     "DP-BLSGD": (plotting.PALETTE["blue"], "-", "o"),
     "DP-BLSGD, fresh batch": (plotting.PALETTE["sky"], "--", "s"),
@@ -49,7 +49,7 @@ LOOKS = {
     "non-private Adam": ("#777777", "--", "x"),
     UNCLIPPED: ("#333333", ":", "+"),
 }
-#: What the names without privacy stand for.
+#: Labels of the methods without privacy.
 LABELS = {
     "non-private Adam": f"Adam without noise, clipped at {CLIP:g}",
     UNCLIPPED: "Adam without noise, not clipped",
@@ -58,7 +58,7 @@ QUANTITIES = ("test_accuracy", "objective", "step_size")
 
 
 def settings(scale: str) -> dict[str, Any]:
-    """Return what the figure is made with."""
+    """Return the settings of the figure."""
     data = _clipping.data_name(scale)
     mnist = data == "mnist"
     return {
@@ -123,9 +123,9 @@ def build_method(name: str, chosen: dict[str, Any]) -> methods.Method | methods.
 
 
 def noise_scale(chosen: dict[str, Any]) -> float:
-    """Return sigma times what a record can move, the rounding of single precision included.
+    """Return sigma times the sensitivity, including the rounding of single precision.
 
-    The line search has the same noise for the same rho, so that all spend alike.
+    The line search has the same noise for the same rho, so that all methods spend equally.
     """
     facts = load_problem(chosen["data"], chosen["hidden"]).facts(chosen["relation"])
     moved = facts.record_sensitivity(2, dpa.clipping.Flat(CLIP))
@@ -133,7 +133,7 @@ def noise_scale(chosen: dict[str, Any]) -> float:
 
 
 def events(name: str, chosen: dict[str, Any]) -> list[Event]:
-    """Return what an iteration costs, from public facts alone."""
+    """Return the events of an iteration, from public facts alone."""
     method = build_method(name, chosen)
     facts = load_problem(chosen["data"], chosen["hidden"]).facts(chosen["relation"])
     if isinstance(method, methods.LineSearchSGD):
@@ -146,7 +146,7 @@ def events(name: str, chosen: dict[str, Any]) -> list[Event]:
 
 
 def epsilons(name: str, chosen: dict[str, Any], iterations: np.ndarray) -> np.ndarray:
-    """Return epsilon after so many iterations: nothing adapts, so all events are planned."""
+    """Return epsilon by number of iterations; all events are fixed beforehand."""
     spent = [
         privacy.epsilon(
             [Repeated(event, int(count)) for event in events(name, chosen)],
@@ -162,7 +162,7 @@ def epsilons(name: str, chosen: dict[str, Any], iterations: np.ndarray) -> np.nd
 
 
 def printed_epsilons(chosen: dict[str, Any], iterations: np.ndarray) -> np.ndarray:
-    """Return epsilon as the paper has it, the same for all three methods."""
+    """Return epsilon by the paper's accounting, the same for all three methods."""
     guard = _search.PrintedAccounting(dpa.Budget(1.0, chosen["delta"], chosen["relation"]))
     cost = guard.costs(events("DP-SGD", chosen)[0])
     conversion = guard.budget.limit - guard.limits
@@ -170,7 +170,7 @@ def printed_epsilons(chosen: dict[str, Any], iterations: np.ndarray) -> np.ndarr
 
 
 def train_cell(name: str, seed: int, chosen: dict[str, Any]) -> dict[str, np.ndarray]:
-    """Train once and return what is drawn, by iteration."""
+    """Train once and return the plotted quantities by iteration."""
     problem = load_problem(chosen["data"], chosen["hidden"])
     if chosen["hidden"] == "cnn":
         X_test, y_test = _search_network.test_images(chosen["data"])
@@ -190,7 +190,7 @@ def train_cell(name: str, seed: int, chosen: dict[str, Any]) -> dict[str, np.nda
     method = build_method(name, chosen)
     budget: dpa.Budget | None = None
     if isinstance(method, methods.LineSearchSGD):
-        # A budget that all the iterations fit: their noise is given in numbers.
+        # The noise is given explicitly, with a budget that fits all iterations.
         needed = epsilons(name, chosen, np.array([chosen["iterations"]]))[0]
         budget = dpa.Budget(1.05 * needed, chosen["delta"], chosen["relation"])
     result = dpa.minimize(
@@ -229,7 +229,7 @@ def trained(
     cache: Path,
     progress: bool,
 ) -> list[Record]:
-    """Return the records of runs, each by the method's name, the seed and its settings."""
+    """Return the records of runs, given by the method's name, the seed and the settings."""
     cells = [
         {
             "name": name,
@@ -278,7 +278,7 @@ def draw(tables: dict[str, Table]) -> Figure:
         spent["iteration"], spent["as printed"], "k:", label="as printed: accounting unproved"
     )
     ends = curves["test_accuracy"][curves["iteration"] == curves["iteration"].max()]
-    low = float(ends.min())  # where the curves end, or all would look like one
+    low = float(ends.min())  # zoom in on the ends of the curves
     axes[0, 0].set(ylabel="test accuracy", ylim=(low - 2.0 * (1.0 - low), 1.0))
     axes[0, 1].set(ylabel="objective", yscale="log")
     axes[1, 0].set_ylabel(rf"$\epsilon$ at $\delta = 10^{{{round(math.log10(_search.DELTA))}}}$")
@@ -309,36 +309,36 @@ def _draw_line(ax: Axes, x: np.ndarray, y: np.ndarray, name: str) -> None:
 
 
 def _draw_curve(ax: Axes, mine: Table, quantity: str, name: str) -> None:
-    """Draw a mean, and a band of one standard deviation where there are several seeds."""
+    """Draw a mean, with a band of one standard deviation if there are several seeds."""
     _draw_line(ax, mine["iteration"], mine[quantity], name)
     if len(mine["runs"]) and mine["runs"][0] > 1:
         low, high = (mine[quantity] + sign * mine[f"{quantity}_std"] for sign in (-1.0, 1.0))
-        low = np.maximum(low, 0.1 * mine[quantity])  # the axis may be logarithmic
+        low = np.maximum(low, 0.1 * mine[quantity])  # positive, for logarithmic axes
         ax.fill_between(mine["iteration"], low, high, color=LOOKS[name][0], alpha=0.15, linewidth=0)
 
 
 # ------------------------------------------------------------------ caption
 
-#: Iterations after which a method counts as fast.
+#: Number of iterations at which speed is compared.
 EARLY = 100
 
 
 def at(
     curves: Table, name: str, iteration: int, quantity: str = "test_accuracy"
 ) -> tuple[float, float]:
-    """Return the mean of a quantity after so many iterations, and its deviation over seeds."""
+    """Return mean and standard deviation over seeds of a quantity at an iteration."""
     row = where(curves, method=name, iteration=iteration)
     return float(row[quantity][0]), float(row[f"{quantity}_std"][0])
 
 
 def early(curves: Table) -> int:
-    """Return the recorded iteration next to :data:`EARLY`."""
+    """Return the recorded iteration closest to :data:`EARLY`."""
     recorded = np.unique(curves["iteration"])[1:]
     return int(recorded[np.abs(recorded - EARLY).argmin()])
 
 
 def described(tables: dict[str, Table]) -> str:
-    """Return on how many seeds the curves stand, and the accuracies early and at the end."""
+    """Return the number of seeds, and the early and final accuracies."""
     curves = tables["curves"]
     first, last, runs = early(curves), int(curves["iteration"].max()), int(curves["runs"][0])
 
@@ -356,17 +356,17 @@ def described(tables: dict[str, Table]) -> str:
 
 
 def cost(spent: Table) -> str:
-    """Return what the runs spend, and what is said of it by the paper."""
+    """Return the privacy cost of the runs, and the cost by the paper's accounting."""
     ends = ", ".join(f"{name} {spent[name][-1]:.2f}" for name in NAMES[:3])
     rounding = ""
     if spent["DP-SGD"][-1] > 1.05 * spent["DP-BLSGD"][-1]:
         rounding = (
-            " DP-SGD's is larger than the line search's: sums in single precision move by up to "
-            "1.04 C for a record, rounding errors included, and its noise was 1 times C."
+            " DP-SGD's is larger than the line search's: a record changes sums in single precision "
+            "by up to 1.04 C, rounding errors included, and its noise was 1 times C."
         )
     return (
         f"epsilon at the end by RDP is {ends}; that of DP-Adam is that of DP-SGD.{rounding} "
-        "Nothing adapts here (where no step is found the next smaller one is taken), so all "
+        "Nothing is adaptive here (if no step is found, the next smaller one is taken), so all "
         "releases are fixed beforehand and epsilon may be read at any iteration. Under "
         f"{_search.RELATION.replace('_', '-')} with n public. As printed, all three spend "
         f"{spent['as printed'][-1]:.2f}, by Lemma 4, Theorem 3 and Proposition 1: gradient and "
@@ -375,12 +375,12 @@ def cost(spent: Table) -> str:
 
 
 def finding(tables: dict[str, Table], end: str = "test_accuracy") -> str:
-    """Return what came out of the paper's two sentences on a network of Fig. 5, in one."""
+    """Return the verdicts on the paper's two claims about a network of Fig. 5."""
     runs = int(tables["curves"]["runs"][0])
     if runs < 3:
         return f"open, on {runs} seed{'s' * (runs > 1)}: {compared(tables)}."
     return (
-        f"{verdicts(tables, end)} ({compared(tables)}; intervals of 95% by {runs} seeds). "
+        f"{verdicts(tables, end)} ({compared(tables)}; 95% intervals from {runs} seeds). "
         f"{ahead(tables)}."
     )
 
@@ -391,16 +391,16 @@ def ahead(tables: dict[str, Table]) -> str:
     recorded = np.unique(curves["iteration"])[1:]
     first = [int(iteration) for iteration in recorded if _sign(curves, int(iteration)) > 0]
     if not first:
-        return "It leads both rivals beyond chance after no recorded number of iterations"
+        return "It leads both rivals beyond chance at no recorded number of iterations"
     return (
-        "Whether it is faster depends on the iteration: it leads both rivals beyond chance after "
+        "Whether it is faster depends on the iteration: it leads both rivals beyond chance at "
         f"{len(first)} of {len(recorded)} recorded numbers of iterations, from {first[0]} to "
         f"{first[-1]}"
     )
 
 
 def compared(tables: dict[str, Table]) -> str:
-    """Return the accuracies of line search and rivals, early and at the end."""
+    """Return the early and final accuracies of line search and rivals."""
     curves = tables["curves"]
     first, last = early(curves), int(curves["iteration"].max())
     return f"{_compared(curves, first)}; {_compared(curves, last)}"
@@ -409,23 +409,25 @@ def compared(tables: dict[str, Table]) -> str:
 def verdicts(tables: dict[str, Table], end: str = "test_accuracy") -> str:
     """Return whether the line search is faster, and whether it ends as the paper says.
 
-    The paper says of the MLP that it ends at a similar accuracy, of the CNN that it ends at a lower
-    objective.
+    The paper says that it ends at a similar accuracy for the MLP and at a lower objective for the
+    CNN.
     """
     curves, words = tables["curves"], {1: "confirmed", 0: "open", -1: "refuted"}
     last = int(curves["iteration"].max())
     faster, ending = words[_sign(curves, early(curves))], _sign(curves, last, end)
     if end == "objective":
-        return f"That it is faster is {faster}, that it ends at a lower objective {words[ending]}"
-    behind = "refuted at our noise, for the paper states none: it ends behind"
+        return (
+            f"That it is faster is {faster}; that it ends at a lower objective is {words[ending]}"
+        )
+    behind = "refuted at our noise (the paper states none): it ends behind"
     similar = "confirmed" if ending >= 0 else behind
-    return f"That it is faster is {faster}, that it ends at a similar accuracy is {similar}"
+    return f"That it is faster is {faster}; that it ends at a similar accuracy is {similar}"
 
 
 def _sign(curves: Table, iteration: int, quantity: str = "test_accuracy") -> int:
-    """Return 1 where the line search is ahead of both rivals beyond chance, -1 where behind.
+    """Return 1 if the line search is ahead of both rivals beyond chance, -1 if behind, else 0.
 
-    By intervals of 95% of its lead over each (Welch's); a lower objective is ahead.
+    Judged by Welch's 95% intervals of its lead over each; a lower objective is ahead.
     """
     ours, own = at(curves, "DP-BLSGD", iteration, quantity)
     runs, signs = int(curves["runs"][0]), set()
@@ -440,7 +442,7 @@ def _sign(curves: Table, iteration: int, quantity: str = "test_accuracy") -> int
 def _compared(curves: Table, iteration: int) -> str:
     rivals = " and ".join(f"{name} {at(curves, name, iteration)[0]:.3f}" for name in RIVALS)
     return (
-        f"after {iteration} iterations {at(curves, 'DP-BLSGD', iteration)[0]:.3f} beside {rivals}"
+        f"after {iteration} iterations {at(curves, 'DP-BLSGD', iteration)[0]:.3f} against {rivals}"
     )
 
 
@@ -457,7 +459,7 @@ def caption(tables: dict[str, Table], scale: str) -> str:
     trend = (
         "fall"
         if steps[-len(steps) // 4 :].mean() < 0.5 * steps[: len(steps) // 4].mean()
-        else ("do not fall, which contradicts it")
+        else ("do not decrease, which contradicts it")
     )
     return f"""
 An MLP with {chosen["hidden"]} relu units on {made_of(chosen)}, pixels in [-1, 1], L2(.001), by
@@ -468,9 +470,9 @@ amplification (sigma = 1), 10% of it for the line search, with Gaussian noise.
 {described(tables)}
 
 Privacy: {cost(tables["epsilons"])} Test accuracies, objectives and the choice of an iteration
-are not covered; the step sizes are. What has no noise is not private, clipped or not.
+are not covered; the step sizes are. Runs without noise are not private, clipped or not.
 
-Differences from the paper: {small}Its Fig. 5 is a picture without numbers, and its text gives
+Differences from the paper: {small}Its Fig. 5 is a picture without numbers, and its text states
 neither the noise, the number of iterations, max_it = 20 nor eta_0 = 1. It says that DP-BLSGD
 reaches a high accuracy in fewer iterations and then converges to one similar to the others', and
 that the chosen steps decrease: here they {trend} (d). Networks for Fashion-MNIST and CIFAR-10 are

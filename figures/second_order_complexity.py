@@ -1,4 +1,4 @@
-"""How much data a guaranteed second-order point takes: Gao and Wright (2023), with constants."""
+"""Records required for a guaranteed second-order point: Gao and Wright (2023), with constants."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from .second_order_tables import NAMES, SIZES
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-TITLE = "Data that a guaranteed second-order point takes (Gao and Wright 2023, Theorems 4 and 8)"
+TITLE = "Data for a guaranteed second-order point (Gao and Wright 2023, Theorems 4 and 8)"
 
 EPSILON, D, ALPHA = 1.0, 54, 0.06
 STEPS = {"short": "short steps (OPT)", "line_search": "line search (OPT-LS)"}
-#: Which formula: as printed, proved now, and with the best shares.
+#: Formulas: as printed, with sharp constants, and with the best shares, by line style.
 KINDS = {"printed": ":", "sharp": "-", "sharp, best shares": "--"}
 RIVALS = {"DP-GD": plotting.PALETTE["purple"], "DP-TR": plotting.PALETTE["green"]}
 COLORS = dict(zip(STEPS, (plotting.PALETTE["blue"], plotting.PALETTE["vermillion"]), strict=True))
 
 
 def settings(scale: str) -> dict[str, Any]:
-    """Return what the figure is made with."""
+    """Return the settings of the figure."""
     points = 9 if scale == "quick" else 25
     return {
         "alphas": np.geomspace(0.005, 0.5, points).round(6).tolist(),
@@ -58,7 +58,7 @@ def build_target(alpha: float, d: int) -> theory.SecondOrderTarget:
 
 
 def rows(alpha: float, d: int) -> list[dict[str, Any]]:
-    """Return n_min of both steps, by each formula."""
+    """Return n_min of both step rules by each formula."""
     target, found = build_target(alpha, d), []
     for step in STEPS:
         for kind in KINDS:
@@ -101,7 +101,7 @@ def draw(tables: dict[str, Table]) -> Figure:
         look = {"color": color, "linestyle": "-.", "marker": marker, "ms": 3, "markevery": 6}
         label = f"slope of {method} (no height)"
         axes[0, 0].plot(mine["alpha"], mine["n"], label=label, **look)
-    for ax, ha, x in zip(axes[0], ("left", "right"), (0.02, 0.98), strict=True):  # where is room
+    for ax, ha, x in zip(axes[0], ("left", "right"), (0.02, 0.98), strict=True):  # free corners
         for data, va, up in (("covertype", "bottom", 1.0), ("ijcnn1", "top", -2.0)):
             n = SIZES[data][0]
             ax.axhline(n, color="#999999", linewidth=0.8)
@@ -116,7 +116,7 @@ def draw(tables: dict[str, Table]) -> Figure:
 
 
 def report(tables: dict[str, Table]) -> dict[str, str]:
-    """Return the records that a guaranteed point takes at the paper's tolerance."""
+    """Return the records required for a guaranteed point at the paper's tolerance."""
     at = where(tables["by_dimension"], d=D)
     rows = [
         [STEPS[step], *(f"{where(at, step=step, kind=kind)['n'][0]:.2g}" for kind in KINDS)]
@@ -126,7 +126,7 @@ def report(tables: dict[str, Table]) -> dict[str, str]:
 
 
 def slope(mine: Table, key: str) -> float:
-    """Return the mean slope in log-log."""
+    """Return the mean slope in log-log scale."""
     return float(np.polyfit(np.log(mine[key]), np.log(mine["n"]), 1)[0])
 
 
@@ -150,23 +150,24 @@ def caption(tables: dict[str, Table], scale: str) -> str:
         for step in STEPS
     )
     return f"""
-Least n with which the run finds an (alpha, sqrt(M alpha))-2NS with probability .95: Theorems 4 and
-8 of Gao and Wright (2023) with every constant, for the answer itself (tolerances are divided by
+Least n for which the run finds an (alpha, sqrt(M alpha))-2NS with probability .95: Theorems 4 and
+8 of Gao and Wright (2023) with all constants, for the answer itself (tolerances are divided by
 1 + c1 and 1 + c), the logistic loss with GemanMcClure(.001) on rows of norm 1. "Printed": their
-sensitivities and noise, and the norms of errata 003-9 for its universal constants, which nobody
-knows; "sharp": errata 003-1, 003-2, 003-7; "best shares": c, c1, c2, c_g and c_H chosen for the
-least n instead of .1, .25, .1, .35, .2. At d = {D}, alpha = {ALPHA:g}: {listed}. So the corrected
-sensitivities save a factor {n_min("short", "printed") / n_min("short", "sharp"):.2f} of short steps
-and {n_min("line_search", "printed") / n_min("line_search", "sharp"):.2f} of the line search, and
-the shares another {n_min("short", "sharp") / n_min("short", "sharp, best shares"):.2f} and
+sensitivities and noise, with the norms of errata 003-9 for its unknown universal constants;
+"sharp": errata 003-1, 003-2, 003-7; "best shares": c, c1, c2, c_g and c_H chosen for the least n
+instead of .1, .25, .1, .35, .2. At d = {D}, alpha = {ALPHA:g}: {listed}. So the corrected
+sensitivities reduce n by a factor of {n_min("short", "printed") / n_min("short", "sharp"):.2f} for
+short steps and {n_min("line_search", "printed") / n_min("line_search", "sharp"):.2f} for the line
+search, and the best shares by another
+{n_min("short", "sharp") / n_min("short", "sharp, best shares"):.2f} and
 {n_min("line_search", "sharp") / n_min("line_search", "sharp, best shares"):.2f}.
 
-Slopes: n_min of short steps falls like alpha^-{falls("short", "sharp"):.2f}, logarithms
+Slopes: n_min of short steps is proportional to alpha^-{falls("short", "sharp"):.2f}, logarithms
 included, and grows like d^{grows("printed"):.2f} as printed and d^{grows("sharp"):.2f} with the
 sharp sensitivities, from d = {chosen["dimensions"][0]} to {chosen["dimensions"][-1]}: the printed
-Hessian brings the order d of the paper, at large d only. For DP-GD (2) and DP-TR (7/4, with full
-batches) the paper states orders alone: their lines start where that of OPT (sharp) does and have no
-height of their own. The horizontal lines are the {SIZES["covertype"][0]:,} and
+Hessian leads to the paper's order d, at large d only. For DP-GD (2) and DP-TR (7/4, with full
+batches) the paper states only orders: their lines start at that of OPT (sharp), and their height
+has no meaning. The horizontal lines are the {SIZES["covertype"][0]:,} and
 {SIZES["ijcnn1"][0]:,} records of the runs of second_order_tables (a 16% sample of Covertype, and
 IJCNN), which stop at tolerances like these without a guarantee.
 
@@ -177,7 +178,7 @@ Differences from the paper: it prints orders and has no such figure. Its Lemma D
 eta = 1 (errata 003-9); T counts the last evaluation; c_H has the range of errata 003-8.
 
 Finding: that n of the order alpha^-2 suffices is {"confirmed" if 1.8 < order < 2.3 else "refuted"}
-for short steps (slope {order:.2f}, logarithms included), that it grows like d is open below d =
-{chosen["dimensions"][-1]} (slope {grows("printed"):.2f}); at alpha = {ALPHA:g} the guarantee takes
+for short steps (slope {order:.2f}, logarithms included); that it grows like d is open below d =
+{chosen["dimensions"][-1]} (slope {grows("printed"):.2f}); at alpha = {ALPHA:g} the guarantee needs
 {n_min("short", "sharp") / SIZES["covertype"][0]:.1f} times the records of the runs on Covertype.
 """

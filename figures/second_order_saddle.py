@@ -1,4 +1,4 @@
-"""Private methods at a saddle, where steps along curvature count: beyond Gao and Wright (2023)."""
+"""Private methods at a saddle, where steps along curvature matter: beyond Gao and Wright (2023)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from .second_order_tables import row_of
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-TITLE = "Leaving a saddle: where curvature steps count (beyond Gao and Wright 2023)"
+TITLE = "Leaving a saddle: where curvature steps matter (beyond Gao and Wright 2023)"
 
 EPS_G, EPS_H = 0.05, 0.1
 GRADIENT_ONLY = "gradient only"
@@ -28,7 +28,7 @@ NAMES = (GRADIENT_ONLY, "DP-TR", "OPT", "OPT-LS", "2OPT", "2OPT-LS")
 
 
 def settings(scale: str) -> dict[str, Any]:
-    """Return what the figure is made with."""
+    """Return the settings of the figure."""
     quick = scale == "quick"
     return {
         "n": 30_000 if quick else 100_000,
@@ -45,7 +45,7 @@ def settings(scale: str) -> dict[str, Any]:
 
 
 def build_method(name: str, n: int, printed: bool) -> Any:
-    """Return a method; one that looks at gradients only accepts any curvature."""
+    """Return a method; the one that uses gradients only accepts any curvature."""
     if name == GRADIENT_ONLY:
         return runs.second_order(EPS_G, 10.0, printed)
     return runs.METHODS[name](EPS_G, EPS_H, n, printed)
@@ -54,7 +54,7 @@ def build_method(name: str, n: int, printed: bool) -> Any:
 def run_cell(
     method: str, epsilon: float, printed: bool, seed: int, n: int, d: int, limit: int
 ) -> dict[str, Any]:
-    """Run once from the saddle, and return what the table says and the curve of the loss."""
+    """Run once from the saddle and return the columns of the table and the loss curve."""
     problem = runs.saddle_problem(n, d)
     made = build_method(method, n, printed)
     start = runs.saddle(d)
@@ -150,7 +150,7 @@ def draw(tables: dict[str, Table]) -> Figure:
         )
         for x, loss, std in zip(
             *(column[~inside] for column in (place, mine["loss"], mine["loss_std"])), strict=True
-        ):  # one that diverges would hide the others: its numbers stand where it leaves the panel
+        ):  # a diverging method is cut off and annotated where it leaves the panel
             ax.plot(x, top, MARKERS[k], color=color, clip_on=False)
             said = f"{loss:.2f} ± {std:.2f}"
             ax.annotate(said, (x, top), (4, -3), textcoords="offset points", va="top", fontsize=6)
@@ -179,7 +179,7 @@ MARKERS = ("X", "o", "s", "D", "^", "v")
 
 
 def _draw_curves(ax: Any, curves: Table) -> None:
-    """Draw every run; what looks at gradients alone stays at the saddle, and lies on top."""
+    """Draw every run; the gradient-only method stays at the saddle and is drawn on top."""
     for k, name in enumerate(NAMES):
         alone = name == GRADIENT_ONLY
         look: dict[str, Any] = {"color": plotting.PALETTE[LOOKS[name]], "zorder": 4 if alone else 3}
@@ -234,20 +234,20 @@ def caption(tables: dict[str, Table], scale: str) -> str:
 Beyond Gao and Wright (2023), whose experiments never meet a saddle (errata 003-12): two copies of
 one feature share its weight at (1, 1, 0, ..., 0), where the logistic loss with GemanMcClure
 ({chosen["strength"]:.4f}) has gradient 0 and curvature -{0.5 * chosen["strength"]:.4f} along
-(1, -1, 0, ...): the penalty prefers one weight to two. That is nearly as much as there can be:
-where the gradient is 0, strength times the sum of 2 w^2/(1 + w^2)^2 is the mean of m/(1 + e^m) over
+(1, -1, 0, ...): the penalty prefers one weight to two. This is nearly the maximum possible: where
+the gradient is 0, strength times the sum of 2 w^2/(1 + w^2)^2 equals the mean of m/(1 + e^m) over
 the margins m, at most .2785. n = {chosen["n"]}, d = {chosen["d"]}, rows of norm 1, w0 at the
 saddle, where the objective is {saddle_value:.3f}; eps_g = {EPS_G:g}, eps_H = {EPS_H:g},
 {chosen["seeds"]} runs. Small circles: steps along curvature; markers: ends. At epsilon =
 {epsilon:g},
-with the noise of the Hessian at its true sensitivity: {listed}. A method that looks at gradients
-only ends at {stays} (the saddle is left where the noise of a gradient, longer than eps_g, moves it
-away). The picture on the right, and means.csv, have all epsilons.
+with the noise of the Hessian at its true sensitivity: {listed}. A method that uses gradients only
+ends at {stays} (it leaves the saddle if the noise of a gradient, longer than eps_g, moves it
+away). The panel on the right and means.csv have all epsilons.
 
-Sharp against printed noise of the Hessian, at the same random numbers: the mean final losses differ
-by {apart:.3f} at most, and in {same} of {len(differences)} pairs not at all. The weights at 0 have
-the curvature {2 * chosen["strength"]:.2f} of the penalty, which neither noise overcomes, so that
-what differs is the direction of a step.
+Sharp against printed noise of the Hessian, with the same random numbers: the mean final losses
+differ by at most {apart:.3f}, and in {same} of {len(differences)} pairs not at all. The weights at
+0 have the curvature {2 * chosen["strength"]:.2f} of the penalty, which neither noise overcomes, so
+that only the direction of a step differs.
 
 Privacy: every run is (epsilon, {runs.DELTA:g})-differentially private under replace-one with n
 public, by a zCDP filter; the start is a fact about the population, not about the data. T follows
@@ -263,7 +263,7 @@ Finding: {finding(means, float(saddle_value))}
 
 
 def finding(means: Table, saddle_value: float) -> str:
-    """Return at which epsilons steps along curvature, and they alone, leave the saddle."""
+    """Return the epsilons at which only steps along curvature leave the saddle."""
     sharp, left, other = where(means, sensitivity="sharp"), [], []
     for epsilon in sorted(set(sharp["epsilon"].tolist())):
         mine = where(sharp, epsilon=epsilon)
@@ -277,8 +277,8 @@ def finding(means: Table, saddle_value: float) -> str:
         least = where(sharp, epsilon=float(other[0]))
         worst = int(least["loss"].argmax())
         small = (
-            f"; at {' and '.join(other)} the noise of a gradient leaves it as well, and "
-            f"{least['method'][worst]} ends at {least['loss'][worst]:.2f}, beside "
+            f"; at {' and '.join(other)} the noise of a gradient is enough to leave it, and "
+            f"{least['method'][worst]} ends at {least['loss'][worst]:.2f}, compared with "
             f"{saddle_value:.2f} at the saddle"
         )
     return f"that steps along curvature leave a saddle where gradients do not is {verdict}{small}."

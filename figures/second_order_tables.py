@@ -32,7 +32,7 @@ NAMES = {"covertype": "Covertype", "ijcnn1": "IJCNN", "clouds": "two clouds"}
 
 
 def settings(scale: str) -> dict[str, Any]:
-    """Return what the tables are made with."""
+    """Return the settings of the tables."""
     quick = scale == "quick"
     data = runs.data_names(scale)
     return {
@@ -55,7 +55,7 @@ def settings(scale: str) -> dict[str, Any]:
 
 
 def with_unit_constants(scale: str) -> bool:
-    """Whether runs with G = M = 1 are made, too: with $DPANALYSIS_UNIT_CONSTANTS, or if stored."""
+    """Whether to add runs with G = M = 1: with $DPANALYSIS_UNIT_CONSTANTS, or if stored."""
     if scale == "quick" or os.environ.get("DPANALYSIS_UNIT_CONSTANTS"):
         return scale != "quick"
     about = _ledger.RESULTS / "second_order_tables" / "about.json"
@@ -92,7 +92,7 @@ def unit_cells(scale: str) -> list[dict[str, Any]]:
 
 
 def compute(scale: str, *, jobs: int, cache: Path, progress: bool) -> dict[str, Table]:
-    """Return every run, means over the seeds, and the rows that are left of the paper's."""
+    """Return every run, means over the seeds, and the surviving rows of the paper's tables."""
     run = partial(sweep, runs.run_cell, folder=cache, jobs=jobs, progress=progress)
     chosen = settings(scale)
     every = tabulate(run(cells(scale), settings=chosen), KEYS)
@@ -109,19 +109,19 @@ def means_of(every: Table) -> Table:
 
 
 def published() -> dict[str, Table]:
-    """Return the rows that are left of the paper's tables."""
+    """Return the surviving rows of the paper's tables."""
     return {"published": runs.published_table()}
 
 
 def tabulate(records: list[Record], keys: tuple[str, ...]) -> Table:
-    """Return one row a run and sensitivity."""
+    """Return one row per run and sensitivity."""
     return stack(
         [
             {
                 **{key: record.parameters[key] for key in (*keys, "seed")},
                 "sensitivity": sensitivity,
                 **{name: float(record.result[name][k]) for name in FOUND},
-                # Stopped, and where it stopped is a point within the tolerances.
+                # The run stopped, at a point within the tolerances.
                 "found": float(record.result["stopped"][k] * record.result["true_point"][k]),
             }
             for record in records
@@ -146,7 +146,7 @@ def items_of(means: Table) -> list[tuple[str, str, str]]:
 
 
 def draw(tables: dict[str, Table]) -> Figure:
-    """Draw in how many runs a point was found: methods by starts and epsilons."""
+    """Draw the number of runs that found a point: methods by starts and epsilons."""
     means = where(tables["means"], sensitivity="sharp")
     items = items_of(means)
     columns = min(4, len(items))
@@ -210,7 +210,7 @@ def _draw_found(ax: Any, mine: Table, labeled: bool) -> Any:
 
 
 def report(tables: dict[str, Table]) -> dict[str, str]:
-    """Return in how many settings all runs end at a point that is one, and what they spend."""
+    """Return the numbers of settings in which all runs stop or end at a point, and the cost."""
     means = where(tables["means"], sensitivity="sharp")
     starts = list(dict.fromkeys(means["start"].tolist()))
     rows = []
@@ -227,7 +227,7 @@ def report(tables: dict[str, Table]) -> dict[str, str]:
     head = [""]
     for start in starts:
         head += [f"{names[start]}: settings in which all runs stop at a point"]
-        head += ["all end at a point, stopped or not", "of epsilon spent"]
+        head += ["all end at a point, stopped or not", "share of epsilon spent"]
     zero = where(means, start="zero")
     stop, end = (counts(zero, name) for name in ("found", "true_point"))
     most = max(stop, key=stop.__getitem__)
@@ -236,7 +236,7 @@ def report(tables: dict[str, Table]) -> dict[str, str]:
     headline = (
         f"- **Second-order points** (Gao and Wright 2023), Covertype and IJCNN, {total} settings. "
         f"From 0 all runs stop at such a point in {stop[most]} of them for {most}, in "
-        f"{stop['DP-TR']} for the trust region DP-TR, in {stop['OPT']} for the short steps OPT; "
+        f"{stop['DP-TR']} for the trust region DP-TR and in {stop['OPT']} for the short steps OPT; "
         f"the last iterate is one in {end[most]}, {end['DP-TR']} and {end['OPT']}, w0 in "
         f"{at_start(zero)}. Where both stop, {most} ends at a higher loss than DP-TR in {higher} "
         f"of {both}. "
@@ -246,7 +246,7 @@ def report(tables: dict[str, Table]) -> dict[str, str]:
 
 
 def counts(means: Table, quantity: str) -> dict[str, int]:
-    """Return in how many settings all runs of a method have a quality."""
+    """Return in how many settings all runs of a method have a property."""
     return {name: int((where(means, method=name)[quantity] == 1.0).sum()) for name in runs.METHODS}
 
 
@@ -258,7 +258,7 @@ def at_start(means: Table) -> int:
 
 
 def pairs(means: Table, one: str, other: str, quantity: str) -> tuple[int, int]:
-    """Return in how many settings all runs of both stop, and in how many of them one has more."""
+    """Return in how many settings all runs of both stop, and in how many ``one`` has more."""
     ours, theirs = (where(means, method=name) for name in (one, other))
     both = (ours["stopped"] == 1.0) & (theirs["stopped"] == 1.0)
     return int(both.sum()), int((ours[quantity][both] > theirs[quantity][both]).sum())
@@ -266,14 +266,14 @@ def pairs(means: Table, one: str, other: str, quantity: str) -> tuple[int, int]:
 
 #: Starts in words.
 STARTS = {"zero": "0", "random": "a random start"}
-#: What the paper says a method takes or ends at less of than DP-TR.
+#: Quantities that the paper says are smaller than for DP-TR.
 LESS = {"iterations": "fewer iterations", "seconds": "less time", "loss": "ends at a lower loss"}
 
 
 def beside_trust_region(means: Table, method: str, quantity: str) -> str:
-    """Return from which starts a method has less of a quantity than DP-TR, and how often.
+    """Return from which starts a quantity is smaller than for DP-TR, and how often.
 
-    It is found where that is so in most settings in which all runs of both stop.
+    It is found if this holds in most settings in which all runs of both stop.
     """
     counted, most = [], {}
     for start in dict.fromkeys(means["start"].tolist()):
@@ -287,9 +287,9 @@ def beside_trust_region(means: Table, method: str, quantity: str) -> str:
 
 
 def verdicts(tables: dict[str, Table], quantities: Sequence[str] = tuple(LESS)) -> str:
-    """Return what came out of the paper's two comparisons with the trust region.
+    """Return the verdicts on the paper's two comparisons with the trust region.
 
-    With the losses, in how many settings 2OPT-LS stops, too.
+    With the losses, also the number of settings in which 2OPT-LS stops.
     """
     said = []
     for table, constants in (("means", "G and M of the data"), ("unit_means", "G = M = 1")):
@@ -318,7 +318,7 @@ def verdicts(tables: dict[str, Table], quantities: Sequence[str] = tuple(LESS)) 
 
 
 def stopped(means: Table, sensitivity: str) -> str:
-    """Return in how many configurations each method stopped in all runs."""
+    """Return the number of configurations in which all runs of each method stopped."""
     parts = []
     for method in runs.METHODS:
         shares = where(means, method=method, sensitivity=sensitivity)["stopped"]
@@ -327,7 +327,7 @@ def stopped(means: Table, sensitivity: str) -> str:
 
 
 def gain(tables: dict[str, Table]) -> str:
-    """Return in numbers what the sharp sensitivity of the Hessian gains."""
+    """Return the gains from the sharp sensitivity of the Hessian."""
     means = tables["means"]
     sharp, printed = (where(means, sensitivity=s) for s in runs.SENSITIVITIES)
     parts = []
@@ -393,10 +393,10 @@ noise of the Hessian at its true sensitivity ("sharp"). Losses, seconds, iterati
 Hessians, also with the noise as printed, are in means.csv. {sizes}. Loss: logistic, with
 GemanMcClure(.001) or L2(.001). Starts: w0 = 0, where f = ln 2 is public, and a standard normal
 point for each run: at 0 Covertype's gradient is .064, hardly longer than the loose eps_g of .06, so
-that there a run has next to nothing to do.
-"Stops at a point" is what a run itself can tell; "ends at a point" is known from the true gradient
-and curvature of its last iterate alone. {len(sharp["loss"]) // len(runs.METHODS)} settings; in so
-many of them all runs stop: {stopped(means, "sharp")} with sharp noise, {stopped(means, "printed")}
+that a run there has almost nothing to do. A run itself decides whether it "stops at a point"; that
+it "ends at a point" is only known from the true gradient and curvature of its last iterate.
+{len(sharp["loss"]) // len(runs.METHODS)} settings; number of them in which all runs stop:
+{stopped(means, "sharp")} with sharp noise, {stopped(means, "printed")}
 with printed noise. From 0 the last iterate of all runs is a point in {ended}; w0 itself is one in
 {at_start(sharp)} of {len(where(sharp, method="DP-TR", start="zero")["loss"])} settings. Of
 {int((~done).sum())} sharp runs that did not stop, {valid} ended at a point, and of
@@ -404,42 +404,41 @@ with printed noise. From 0 the last iterate of all runs is a point in {ended}; w
 from n_min on, although every n_min is {least_n_min:.2g} n or more. A run that stops early has spent
 less than its budget: the median share spent by a run that stopped is {spent:.0%}.
 
-{gain(tables)}. A Hessian is asked for where the noisy gradient is short, and then both kinds of
-noise mostly pass: it is the gradient's noise that keeps methods from stopping. That the test of
-curvature passes says little: at strength .001 the least curvature is above -.0005 everywhere, far
-above -eps_H (errata 003-12). So a step along curvature is a mistake of the noise: sharp runs made
-{int(curvature["sharp"])}, those with printed noise {int(curvature["printed"])} (DP-TR asks for a
-Hessian in every iteration); second_order_saddle has an instance where curvature counts.
+{gain(tables)}. A Hessian is queried where the noisy gradient is short, and then it mostly passes
+the test with either noise: the gradient's noise is what keeps methods from stopping. Passing the
+test of curvature means little: at strength .001 the least curvature is above -.0005 everywhere, far
+above -eps_H (errata 003-12). So a step along curvature is an error caused by noise: sharp runs made
+{int(curvature["sharp"])}, those with printed noise {int(curvature["printed"])} (DP-TR queries a
+Hessian in every iteration); second_order_saddle has an instance where curvature matters.
 
-A run is cut after {chosen["cut_after"]} iterations where the noise alone is longer than eps_g in 2T
-gradients but with probability {runs.HOPELESS:g}: then it cannot stop later either, whatever the
-gradient (Anderson 1955); all others from 0 after {4 * chosen["cut_after"]} at most, those from a
-random start, whose T only the run knows, after {chosen["cut_after"]}. So were
-{int(every["cut"].sum())} of {len(every["cut"])} sharp runs, {in_vain} of them where they might have
-stopped later, before T; their loss is that where they were cut. Seconds are those of
-one thread of a machine that does other work too, so that they are noisy; passes are exact.
+A run is cut after {chosen["cut_after"]} iterations if the noise alone exceeds eps_g in 2T gradients
+except with probability {runs.HOPELESS:g}: then it cannot stop later either, whatever the
+gradient (Anderson 1955); all others from 0 after at most {4 * chosen["cut_after"]}, those from a
+random start, whose T only the run knows, after {chosen["cut_after"]}. This cut
+{int(every["cut"].sum())} of {len(every["cut"])} sharp runs, {in_vain} of which might have stopped
+later, before T; their loss is that at the cut. Seconds are those of one thread of a machine with
+other work, so that they are noisy; passes are exact.
 
 Privacy: every run is (epsilon, {runs.DELTA:g})-differentially private under replace-one with n
-public, for the worst case of T iterations that ask for everything: full batches by a filter under
+public, for the worst case of T iterations that query everything: full batches by a filter under
 zCDP, batches of {chosen["batch"]:g} n without replacement by loss distributions, since T and the
 noise are fixed beforehand (errata 003-20). Both noises of the Hessian are private; the printed one
-is more than needed. Losses, the true gradients and curvatures and the choice among rows are not
+is larger than needed. Losses, the true gradients and curvatures and the choice among rows are not
 covered.
 
 Differences from the paper: {quick}It has 495,141 rows of Covertype and prints n = 4999 for IJCNN;
 here are a 16% sample of Covertype and all 49,990 rows. "Normalize" is read as scaling by public
-ranges and then every row to norm 1 at most, which enforces B_g = 1 and B_H = 1/4. The runs use the
-constants that follow from that, G = .252 and M = .101 with GemanMcClure; the paper's eps_H is the
-root of eps_g, which is the root of M eps_g for M = 1 ({unit}). Its start is not stated (its losses
-above ln 2 suggest a random one), neither are delta,
-c, c1, c2, the search's parameters, the batch or the smaller T of two phases (here T/10 at 3/4 of
-the budget). It reports the cost of the steps that a run made, which is no guarantee (errata 003-3),
-and draws T from a half-normal number, which is not private (003-4). For batches it takes the cost
-from autodp; its (28) is a side remark for s small and sigma large, and nothing here rests on it.
-The gradient of a batch of
+ranges and then every row to norm at most 1, which enforces B_g = 1 and B_H = 1/4. The runs use the
+resulting constants, G = .252 and M = .101 with GemanMcClure; the paper's eps_H is the root of
+eps_g, which is the root of M eps_g for M = 1 ({unit}). The paper does not state its start (losses
+above ln 2 suggest a random one), delta, c, c1, c2, the search's parameters, the batch or the
+smaller T of two phases (here T/10 at 3/4 of the budget). It reports the cost of the steps that a
+run made, which is no guarantee (errata 003-3), and draws T from a half-normal number, which is not
+private (003-4). For batches it takes the cost from autodp; its (28) is a side remark for s small
+and sigma large, and nothing here rests on it. The gradient of a batch of
 {chosen["batch"]:g} n has {ratio:.2f} times the noise of the full one (median of OPT-B and 2OPT-B),
-and a tenth of the work; by Theorem B.4 alone it would have some ten times as much. Most of these
-tables are lost in the paper's text: what is left is in published.csv.
+at a tenth of the work; by Theorem B.4 alone it would have some ten times as much. Most of these
+tables are lost in the paper's text: published.csv has the surviving rows.
 
 Finding: {verdicts(tables)}.
 """

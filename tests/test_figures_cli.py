@@ -165,7 +165,7 @@ def test_progress_over_all_figures(run, capsys):
 def test_a_time_limit_says_what_is_left_and_loses_nothing(run, capsys):
     assert run("--stop-after", "0", one=tiny_figure(), two=tiny_figure()) == 75
     said = capsys.readouterr().out
-    assert "The same command goes on; left:\n  one: not begun\n  two: not begun" in said
+    assert "The same command resumes; left:\n  one: not begun\n  two: not begun" in said
     slow = tiny_figure()
     cells = [{"x": x, "seconds": 0.3} for x in range(20)]
     slow.compute = lambda scale, *, jobs, cache, progress: {

@@ -302,7 +302,7 @@ def test_what_waits_is_said_and_computed_again(waits, tmp_path, capsys, monkeypa
     assert _provenance.listed() == {"tiny": 2}
     code, said = again(capsys, tmp_path / "out")
     assert code == 0 and sorted(calls) == [2, 3]  # those of the known maker were kept
-    assert "of 4 cells that were stored before, 4 came out to the last bit and 4 to" in said
+    assert "of 4 cells that were stored before, 4 agree to the last bit and 4 within" in said
     assert _provenance.waiting() == _provenance.listed() == {}
     assert "Provenance" not in _pages.caption("tiny")
 
@@ -313,8 +313,8 @@ def test_again_says_what_comes_out_otherwise(waits, tmp_path, capsys, monkeypatc
     code, said = again(capsys, tmp_path / "out")
     assert code == 0
     assert (
-        "stored before, 2 came out to the last bit and 2 to what is allowed elsewhere; 0 are new"
-        in said
+        "stored before, 2 agree to the last bit and 2 within the tolerance for other machines; "
+        "0 are new" in said
     )
     assert _ledger.read_cells("tiny")[3]["last.cube"] == pytest.approx(1.01 * 27 / 7.0, rel=1e-5)
 

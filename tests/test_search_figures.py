@@ -268,7 +268,7 @@ def test_what_is_said_to_be_best_must_lead_every_other_value():
             for value, lead in leads
         ]
         said = search_hyperparameters.finding({"leads": stack(rows)})
-        return re.fullmatch(r"by the paper, .* beta = .8 is best at 0.05: (.*)\.", said)[1]
+        return re.fullmatch(r"claims of the paper, .* beta = .8 is best at 0.05: (.*)\.", said)[1]
 
     assert verdict(("0.5", 0.03)) == "confirmed (least lead +0.030, over 0.5)"
     assert verdict(("0.5", 0.03), ("0.9", -0.01)) == "open (least lead -0.010, over 0.9)"
@@ -353,7 +353,7 @@ def test_what_line_searches_lead_by_counts_intervals_and_means():
     said = search_accuracy.finding({"means": stack(means), "leads": stack(leads)})
     assert "DP-AGD is open (ahead by intervals in 1, by means in 2 of 2 settings)" in said
     assert "on Bank is not found with our encoding of Bank (ahead by intervals in 0" in said
-    assert "DP-BLGD, of full batches as DP-AGD, is ahead of DP-AGD in 2 of 2" in said
+    assert "DP-BLGD, with full batches like DP-AGD, is ahead of DP-AGD in 2 of 2" in said
     assert "DP-BLSGD is by means ahead of DP-AGD in 0 of 2" in said
 
 
@@ -412,12 +412,12 @@ def test_verdicts_on_curves():
         return {"curves": {key: np.array([row[key] for row in every]) for key in every[0]}}
 
     said = search_mlp.verdicts(curves(0.9, 0.9, 0.5))
-    assert said == "That it is faster is confirmed, that it ends at a similar accuracy is confirmed"
+    assert said == "That it is faster is confirmed; that it ends at a similar accuracy is confirmed"
     said = search_mlp.verdicts(curves(0.805, 0.8, 0.5))
-    assert "faster is open" in said and "paper states none: it ends behind" in said
+    assert "faster is open" in said and "paper states none): it ends behind" in said
     lower, higher = (search_mlp.verdicts(curves(0.7, 0.9, v), "objective") for v in (0.3, 0.7))
-    assert lower.endswith("lower objective confirmed") and "faster is refuted" in lower
-    assert higher.endswith("lower objective refuted")
+    assert lower.endswith("lower objective is confirmed") and "faster is refuted" in lower
+    assert higher.endswith("lower objective is refuted")
 
 
 @pytest.mark.slow

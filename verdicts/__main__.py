@@ -29,7 +29,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m verdicts",
         description="Check what released libraries claim in their documentation: each is "
-        "installed in an environment of its own and tested from outside. Exit status 1 if a "
+        "installed in its own environment and tested from outside. Exit status 1 if a "
         "verdict is not the expected one, 2 if an argument is wrong.",
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -38,7 +38,7 @@ def _parser() -> argparse.ArgumentParser:
         "packages",
         nargs="*",
         metavar="NAME[==VERSION]",
-        help="only these packages; another version than the one on record has no expected verdict",
+        help="only these packages; a version other than the recorded one has no expected verdict",
     )
     parser.add_argument(
         "--id", action="append", dest="ids", default=[], metavar="ID", help="only this claim"
@@ -49,9 +49,9 @@ def _parser() -> argparse.ArgumentParser:
         dest="modules",
         default=[],
         metavar="NAME",
-        help="a module with claims of your own, which is imported (repeatable)",
+        help="import this module with your own claims (repeatable)",
     )
-    parser.add_argument("--list", action="store_true", help="name the claims and check none")
+    parser.add_argument("--list", action="store_true", help="list the claims and check none")
     parser.add_argument("--quick", action="store_true", help="fewer runs: minutes")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="the outcomes as JSON")
@@ -63,19 +63,19 @@ def _parser() -> argparse.ArgumentParser:
         "--store",
         type=Path,
         metavar="DIR",
-        help="exchange each claim's rows in verdicts.csv and evidence.csv there when it is checked",
+        help="replace each claim's rows in verdicts.csv and evidence.csv there once it is checked",
     )
     parser.add_argument(
         "--missing",
         action="store_true",
         help="only claims of which --store has no row of this release and of a run that is not "
-        "quick: an interrupted run goes on",
+        "quick: an interrupted run resumes",
     )
     parser.add_argument(
         "--environments",
         type=Path,
         metavar="DIR",
-        help="where the environments are kept; by default the user's cache folder",
+        help="folder of the environments; by default in the user's cache folder",
     )
     parser.add_argument("--quiet", action="store_true", help="no progress bar")
     return parser
@@ -98,7 +98,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _checked(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> Table | None:
-    """Check the claims and store the table; list them and return None if that is asked for."""
+    """Check the claims and store the table, or list the claims and return None."""
     from . import registry
     from .store import missing
 

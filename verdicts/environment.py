@@ -1,4 +1,4 @@
-"""Virtual environments for released packages: one per package, built by pip, kept in a cache."""
+"""Virtual environments for released packages: one per package, built by pip and cached."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pathlib import Path
 __all__ = ["Environment", "NotInstallable", "cache_folder", "prepare"]
 
 SECONDS = 3600.0  # for one installation
-_READY = "ready.json"  # in an environment whose installation has succeeded
+_READY = "ready.json"  # marks an environment whose installation succeeded
 
 
 class NotInstallable(Exception):
@@ -38,7 +38,7 @@ class Environment:
     ----------
     python : Path
     versions : dict of str to str
-        Packages and their versions; empty if pip was not asked.
+        Packages and their versions; empty without pip.
     """
 
     python: Path
@@ -68,7 +68,7 @@ def prepare(name: str, requirements: Sequence[str], folder: Path | None = None) 
     Parameters
     ----------
     name : str
-        Name of its folder, which a digest of the requirements follows.
+        Name of its folder, to which a digest of the requirements is appended.
     requirements : sequence of str
         Requirement specifiers for pip.
     folder : Path, optional
@@ -91,8 +91,8 @@ def prepare(name: str, requirements: Sequence[str], folder: Path | None = None) 
 def _build(home: Path, requirements: Sequence[str]) -> None:
     """Build an environment in a temporary folder, and rename the folder when it is complete.
 
-    So an interrupted installation leaves nothing that looks complete, and of two processes that
-    build the same one the second finds it there, and uses it.
+    An interrupted installation then leaves nothing that looks complete, and of two processes that
+    build the same environment the second uses that of the first.
     """
     try:
         home.parent.mkdir(parents=True, exist_ok=True)
@@ -117,7 +117,7 @@ def _build(home: Path, requirements: Sequence[str]) -> None:
 
 
 def _run(*command: str) -> str:
-    """Return the output of a command; if it fails, raise with the last line."""
+    """Return the output of a command; raise with its last line if it fails."""
     kept = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
     try:
         done = subprocess.run(

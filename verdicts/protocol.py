@@ -1,8 +1,8 @@
 """Remote calls of functions in another environment, with time-outs and clear errors.
 
 The other process is not trusted: its answers are parsed as numbers, texts and arrays and never
-executed; it gets a few harmless environment variables, none that may hold a secret; and it is
-killed, with all that it started, when its time is over.
+executed; it gets a few harmless environment variables, none of which may hold a secret; and it is
+killed, with all processes that it started, after its time limit.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _KEPT = ("PATH", "LANG", "LC_ALL", "SYSTEMROOT", "TEMP", "TMP", "TMPDIR", "LD_LI
 
 
 class WorkerFailed(Exception):
-    """The other process cannot be used any more: it ended, timed out, or wrote no message.
+    """The other process is no longer usable: it ended, timed out, or wrote no valid message.
 
     Examples
     --------
@@ -54,7 +54,7 @@ class CallRaised(Exception):
 
 
 class Worker:
-    """A process that runs the functions of a probe; use it in a ``with`` statement.
+    """A process that runs the functions of a probe, a context manager.
 
     Parameters
     ----------
@@ -62,18 +62,18 @@ class Worker:
         The interpreter of the environment.
     probe : path
         A file of functions that use the package. Their arguments and results must be values that
-        :func:`.worker.pack` takes.
+        :func:`.worker.pack` accepts.
     name, imported : str
         The package's name on the index, and its name in an import.
     folders : sequence of path, optional
-        Searched for modules before the environment.
+        Folders searched for modules before the environment.
     seconds : float, default=600
         Time limit for one call.
 
     Attributes
     ----------
     version : str or None
-        Version of the package in its metadata; None where it has none.
+        Version of the package in its metadata, None if it has none.
 
     Raises
     ------
@@ -130,15 +130,14 @@ class Worker:
             raise
 
     def call(self, function: str, **arguments: Any) -> Any:
-        """Return what a function of the probe returns.
+        """Call a function of the probe and return its result.
 
         Raises
         ------
         CallRaised
-            If it raises; the process can be used again.
+            If it raises; the process remains usable.
         WorkerFailed
-            If the process ends, takes longer than ``seconds`` or writes no message; it is then
-            killed.
+            If the process ends, exceeds ``seconds`` or writes no valid message; it is then killed.
         TypeError
             If an argument cannot be sent.
         """
@@ -179,7 +178,7 @@ class Worker:
         """Kill the process and return why it failed."""
         alive = self._process.poll() is None
         if alive and not late:
-            # Its pipe is closed: it is about to exit, unless it wrote no valid message.
+            # Its pipe is closed: it is about to exit, unless its message was invalid.
             try:
                 self._process.wait(1.0)
                 alive = False
@@ -209,7 +208,7 @@ class Worker:
         return next((line.strip() for line in reversed(lines) if line.strip()), "")
 
     def _end(self) -> None:
-        """Kill the process and all that it started."""
+        """Kill the process and all processes that it started."""
         try:
             if hasattr(os, "killpg"):
                 os.killpg(self._process.pid, signal.SIGKILL)
@@ -247,7 +246,7 @@ class Worker:
 
 
 def _described(error: Any) -> tuple[str, str, str]:
-    """Return type, message and traceback of an error; the answer may hold anything."""
+    """Return type, message and traceback of an error from an untrusted answer."""
     error = error if isinstance(error, dict) else {}
     kind, message, trace = (str(error.get(key, "")) for key in ("type", "message", "traceback"))
     return kind or "an exception", message, trace

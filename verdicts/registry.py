@@ -1,4 +1,4 @@
-"""Claims of released packages: how they are registered and checked."""
+"""Register and check claims of released packages."""
 
 from __future__ import annotations
 
@@ -36,25 +36,25 @@ TITLE = "What released packages claim, and what was found"
 
 @dataclass(frozen=True, kw_only=True)
 class Package:
-    """A released package, and how it is installed and called.
+    """A released package, with its installation and its probe.
 
     Parameters
     ----------
     name, version : str
-        Those of the release.
+        Name and version of the release.
     probe : path
-        A file of functions that use it; it runs where the package is installed, and may import
+        A file of functions that use it. It runs where the package is installed, and may import
         the package, NumPy and the standard library.
     imported : str, optional
-        Name in an import: by default ``name`` with "_" for "-".
+        Name of the import, by default ``name`` with "_" for "-".
     requirements : sequence of str, optional
         Further requirements to install, for pip.
     setting : str, optional
-        What its documentation says about all its claims, such as which data sets are neighbors;
-        Markdown.
+        Statements of its documentation that concern all claims, such as which data sets are
+        neighbours; Markdown.
     folder : path, optional
-        Folder of its source. If it is given nothing is installed: the package is imported from
-        there by the running interpreter. For a package before its release.
+        Folder of the source of an unreleased package. If given, nothing is installed, and the
+        running interpreter imports the package from there.
 
     Raises
     ------
@@ -98,7 +98,7 @@ class Package:
         Raises
         ------
         NotChecked
-            If the package cannot be installed, or cannot be imported once it is.
+            If the package cannot be installed, or cannot be imported after that.
         """
         shown = f"{self.name} {self.version}"
         folders = [] if self.folder is None else [self.folder]
@@ -115,7 +115,7 @@ class Package:
             yield worker
 
 
-# As in PEP 508 and PEP 440, so that nothing else can reach pip.
+# As in PEP 508 and PEP 440, so that nothing else is passed to pip.
 _NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 _VERSION = re.compile(r"[0-9][A-Za-z0-9.!+]*")
 
@@ -134,13 +134,13 @@ class Statement:
     source : str
         Source of the claim: a page or a docstring.
     claimed : str
-        The claim, in the words of the documentation as far as that can be; Markdown.
+        The claim, in the words of the documentation if possible; Markdown.
     twin : str
-        The change under which the claim holds; "" where there is none.
+        The change under which the claim holds, "" if there is none.
     configuration : str
         Arguments and inputs of the runs.
     untested : str
-        What the check leaves out.
+        What the check does not test.
     verdict : {"holds", "sharpened", "corrected", "refuted"}
         Expected verdict for this version.
     check : callable
@@ -161,8 +161,8 @@ class Statement:
     def outcome(self, effort: Effort, package: Package, folder: Path | None) -> Outcome:
         """Return the outcome of the check for a version of the package.
 
-        For another version than the one on record no verdict is expected: then only an error,
-        or a twin that is refuted, is a failure.
+        A version other than the recorded one has no expected verdict: then only an error or a
+        refuted twin is a failure.
         """
 
         def check(effort: Effort) -> Iterator[Evidence]:
@@ -194,14 +194,14 @@ def register(
     untested: str,
     verdict: str,
 ) -> Callable[[Check], Statement]:
-    """Register, as a decorator, a check that decides a claim of a package.
+    """Return a decorator that registers the check of a package's claim.
 
-    The parameters are those of :class:`Statement`; ``number`` ends its id.
+    The parameters are those of :class:`Statement`; ``number`` is the end of its id.
 
     Raises
     ------
     TypeError, ValueError
-        If the number is taken, the verdict unknown, or a text empty that must not be.
+        If the number is taken, the verdict unknown, or a required text empty.
 
     Examples
     --------
@@ -242,7 +242,7 @@ def register(
 
 
 def known(modules: Sequence[str] = ()) -> list[Statement]:
-    """Return all statements in the order of packages and numbers; modules are imported first.
+    """Import modules and return all statements, ordered by package and number.
 
     Examples
     --------
@@ -271,7 +271,7 @@ def _order(statement: Statement) -> tuple[str, int]:
 def chosen(
     packages: Sequence[str] = (), *, ids: Sequence[str] = (), modules: Sequence[str] = ()
 ) -> list[tuple[Statement, Package]]:
-    """Return statements, each with the package in the version to check.
+    """Return the selected statements, each with the package in the version to check.
 
     The parameters are those of :func:`verdicts`.
 
@@ -313,12 +313,12 @@ def verdicts(
     store: Path | None = None,
     progress: bool = False,
 ) -> Table:
-    """Check claims of released packages, and return a table of verdicts.
+    """Check claims of released packages and return a table of verdicts.
 
     Parameters
     ----------
     packages : sequence of str, optional
-        ``NAME`` or ``NAME==VERSION``; by default all, in the versions on record.
+        ``NAME`` or ``NAME==VERSION``; by default all, in the recorded versions.
     ids : sequence of str, optional
         Only these claims.
     modules : sequence of str, optional
@@ -326,9 +326,9 @@ def verdicts(
     quick : bool, default=False
         Whether to make fewer runs.
     environments : Path, optional
-        Folder of the environments; by default in the user's cache folder.
+        Folder of the environments, by default in the user's cache folder.
     store : Path, optional
-        Folder of a table in which each claim's rows are exchanged as soon as it is checked.
+        Folder of a table in which each claim's rows are replaced as soon as it is checked.
     progress : bool, default=False
         Whether to show a progress bar.
 

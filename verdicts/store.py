@@ -1,7 +1,7 @@
 """Files of a table of verdicts: the claims, the evidence, and the versions and settings used.
 
-A full run takes more than an hour: each claim's rows are written as soon as it is checked, and say
-which commit and libraries made them, so that a table may be made in many runs.
+A full run takes more than an hour. Each claim's rows are written as soon as it is checked, with the
+commit and the libraries, so that a table may be the result of many runs.
 """
 
 from __future__ import annotations
@@ -49,17 +49,17 @@ def keep(
     environments: Path | None,
     quick: bool,
 ) -> None:
-    """Exchange a claim's rows in ``verdicts.csv`` and ``evidence.csv``, and say who made them.
+    """Replace a claim's rows in ``verdicts.csv`` and ``evidence.csv``, with their provenance.
 
     Parameters
     ----------
     outcome : Outcome
     package : Package
-        In the version that was checked.
+        The package in the version that was checked.
     words : Words
-        Of the table.
+        The words of the table.
     folder : Path
-        Created if it is missing. What it has of other claims stays.
+        Created if missing. Rows of other claims are kept.
     environments : Path or None
         Folder of the environments.
     quick : bool
@@ -108,7 +108,7 @@ def keep(
 
 
 def missing(folder: Path, statements: Iterable[tuple[Statement, Package]]) -> list[str]:
-    """Return the ids of those whose row is not there, of another release or of fewer runs.
+    """Return the ids of claims whose row is missing, of another release, or of a quick run.
 
     >>> missing(Path("no such folder"), [])
     []
@@ -130,7 +130,7 @@ _FAILED = ("error", "not checked")
 
 
 def _exchanged(path: Path, heads: Sequence[str], rows: Rows, id: str = "") -> Rows:
-    """Write the rows in the place of those of the same claim; return all, by package and number."""
+    """Replace the rows of a claim; return all rows, ordered by package and number."""
     id = id or rows[0]["id"]
     rows = [row for row in _read(path) if row["id"] != id] + rows
     rows = [{head: row.get(head) or "" for head in heads} for row in rows]
@@ -154,7 +154,7 @@ def _read(path: Path) -> Rows:
 
 
 def _maker() -> dict[str, str]:
-    """Return what a check ran on."""
+    """Return the provenance of a check."""
     return {
         "commit": _commit(),
         "dpanalysis": dpanalysis.__version__,
@@ -166,9 +166,9 @@ def _maker() -> dict[str, str]:
 
 
 def _commit() -> str:
-    """Return the commit of this code, with a "+" where files have changed since; "" without git.
+    """Return the commit of this code, with a "+" if files have changed since; "" without git.
 
-    Stored results are no code, and change with every claim that is kept.
+    Stored results are excluded: they change with every stored claim.
     """
 
     def git(*arguments: str) -> str:
@@ -177,7 +177,7 @@ def _commit() -> str:
 
     root = str(Path(__file__).parents[1])
     try:
-        git("ls-files", "--error-unmatch", __file__)  # the repository may be another one
+        git("ls-files", "--error-unmatch", __file__)  # the repository may be a different one
         others = [root, f":(exclude){root}/figures/results"]
         changed = git("status", "--porcelain", "--untracked-files=no", "--", *others)
         return git("rev-parse", "HEAD") + "+" * bool(changed)

@@ -1,12 +1,12 @@
-"""Worker process in the environment of another package, and the messages that it exchanges.
+"""Worker process in the environment of another package, and its message format.
 
 This file is run as a script by an interpreter without this project: it needs only NumPy and the
 standard library. It loads a *probe*, a file of functions that use the package, and answers calls
-of them.
+to them.
 
-A message is ``DPA1``, the number of its parts, and each part after its length. The first part is
-JSON; the others are the bytes of arrays, whose dtype and shape are in the JSON. Nothing in a
-message is ever executed: no pickle, and no arrays of objects.
+A message is ``DPA1``, the number of its parts, and each part preceded by its length. The first
+part is JSON; the others are the bytes of arrays, whose dtype and shape are in the JSON. Nothing in
+a message is ever executed: no pickle, and no object arrays.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ __all__ = ["Garbled", "pack", "unpack"]
 MAGIC = b"DPA1"
 LIMIT = 2**30  # bytes of one message
 _COUNT, _LENGTH = struct.Struct(">I"), struct.Struct(">Q")
-_KINDS = "biufc"  # truth values and numbers
+_KINDS = "biufc"  # Booleans and numbers
 _MARK = "__array__"
 
 
 class Garbled(Exception):
-    """The data read are not a message."""
+    """The data are not a valid message."""
 
 
 def pack(value: Any) -> bytes:
@@ -43,13 +43,13 @@ def pack(value: Any) -> bytes:
     Parameters
     ----------
     value : object
-        None, truth values, numbers, texts and arrays of numbers, in lists and in dictionaries
-        whose keys are texts. NaN and infinities count as numbers. Tuples become lists.
+        None, Booleans, numbers, strings and numeric arrays, in lists and in dictionaries with
+        string keys. NaN and infinities are allowed. Tuples become lists.
 
     Raises
     ------
     TypeError
-        If it holds anything else, or is nested too deeply.
+        If it contains anything else, or is nested too deeply.
 
     Examples
     --------
@@ -97,14 +97,14 @@ def unpack(read: Callable[[int], bytes], limit: int = LIMIT) -> Any:
     read : callable
         ``read(n)`` returns n bytes, or fewer at the end of the stream.
     limit : int
-        Most bytes that a message may have.
+        Maximum number of bytes of a message.
 
     Raises
     ------
     EOFError
         If the stream ends before a message begins.
     Garbled
-        If the data are not a message, are cut off, or are longer than the limit.
+        If the data are not a valid message, are truncated, or are longer than the limit.
     """
     start = read(len(MAGIC))
     if not start:
@@ -145,7 +145,7 @@ def _restored(value: Any, parts: list[bytes]) -> Any:
 
 
 def _array(value: dict[str, Any], parts: list[bytes]) -> np.ndarray:
-    """Return an array; the number of its bytes must fit its dtype and shape."""
+    """Return an array; its number of bytes must match its dtype and shape."""
     place, name, shape = value[_MARK], value.get("dtype"), value.get("shape")
     if type(place) is not int or not 1 <= place < len(parts):
         raise ValueError("there is no such array")
@@ -166,7 +166,7 @@ def _array(value: dict[str, Any], parts: list[bytes]) -> np.ndarray:
 
 
 def _load(path: str) -> ModuleType:
-    """Return the probe, a module that is loaded from its file."""
+    """Load the probe from its file and return the module."""
     spec = importlib.util.spec_from_file_location("probe", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -176,7 +176,7 @@ def _load(path: str) -> ModuleType:
 
 
 def _introduction(name: str, imported: str) -> str | None:
-    """Return the version of the package; importing it shows whether it works here."""
+    """Import the package, to test that it works here, and return its version."""
     from importlib.metadata import PackageNotFoundError, version
 
     importlib.import_module(imported)
@@ -201,7 +201,7 @@ def _reply(function: Callable[..., Any], arguments: dict[str, Any]) -> bytes:
 def main(probe: str, name: str, imported: str, *folders: str) -> None:
     """Answer calls until the stream of requests ends.
 
-    The package prints to standard error: only this function has the pipe of the answers.
+    Output of the package goes to standard error: only this function writes to the answer pipe.
     """
     requests, answers = os.fdopen(os.dup(0), "rb"), os.fdopen(os.dup(1), "wb")
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)

@@ -96,7 +96,7 @@ def test_the_page_of_the_project_names_the_cases(monkeypatch, tmp_path):
     ]
     lines += ["", "At confidence 1 - 1e-09 nine of ten audits refute, who knows the best event. "]
     listed = "each of 2 mechanisms (Laplace, vector) with 2.5 times an oracle's runs"
-    for told, end in (("", "."), (share, ", one audit 92.5 % of 280 drawn at random.")):
+    for told, end in (("", "."), (share, "; one audit refutes 92.5 % of 280 random ones.")):
         path.write_text("\n".join(lines) + told)
         assert _speed.power() == (
             f"At confidence 1 - 1e-09 nine of ten audits refute {listed}{end}"

@@ -1,1 +1,1 @@
-"""What released packages claim: one module a package."""
+"""Claims of released packages, one module per package."""

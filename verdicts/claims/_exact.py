@@ -1,4 +1,4 @@
-"""Exact laws against which accountants are compared, and random settings for the comparison."""
+"""Exact privacy profiles to compare accountants with, and random settings for the comparison."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def sampled_delta(sigma: float, rate: float, epsilon: float) -> float:
     :math:`e^\epsilon N(0, \sigma^2)` is q times that of N(1) over :math:`e^a N(0)` where
     :math:`e^a = 1 + (e^\epsilon - 1)/q`; that of N(0) over :math:`e^\epsilon M` is
     :math:`k = 1 - e^\epsilon (1-q)` times that of N(0) over :math:`e^b N(1)` where
-    :math:`e^b = e^\epsilon q / k`, and 0 where k is not positive.
+    :math:`e^b = e^\epsilon q / k`, and 0 if k is not positive.
 
     Examples
     --------
@@ -44,7 +44,7 @@ def sampled_delta(sigma: float, rate: float, epsilon: float) -> float:
     1.0
     """
     remove = rate * gaussian_delta(sigma, math.log1p(math.expm1(epsilon) / rate))
-    # 1 - e^epsilon (1 - q), without the difference of nearly equal numbers.
+    # 1 - e^epsilon (1 - q), without cancellation.
     kept = rate * math.exp(epsilon) - math.expm1(epsilon)
     if kept <= 0.0:
         return float(remove)
@@ -69,15 +69,15 @@ def sampled_epsilon(sigma: float, rate: float, delta: float) -> float:
 
 
 def allocated_delta(sigma: float, epsilon: float) -> float:
-    r"""Return delta(epsilon) of two Gaussian steps of which one, drawn evenly, has the record.
+    r"""Return delta(epsilon) of two Gaussian steps, one of which, chosen uniformly, has the record.
 
     The ratio of densities is the mean of :math:`e^{(x_i - 1/2)/\sigma^2}`. At a given
-    :math:`x_1` it passes a level where :math:`x_2` passes a threshold; the rest is one integral
+    :math:`x_1` it exceeds a level where :math:`x_2` exceeds a threshold, which leaves one integral
     in each direction.
 
     Examples
     --------
-    A step at which the record certainly is, costs more:
+    A step that certainly has the record costs more:
 
     >>> bool(0.0 < allocated_delta(1.0, 1.0) < 0.5 * gaussian_delta(1.0, 1.0))
     True
@@ -85,7 +85,7 @@ def allocated_delta(sigma: float, epsilon: float) -> float:
     variance = sigma**2
 
     def excess(u: float, level: float, side: float) -> float:
-        """Of one side of the level: the mixture minus e^epsilon times the other, or reversed."""
+        """Return the mixture minus e^epsilon times the other, or reversed, on one side."""
         rest = 2.0 * level - math.exp((u - 0.5) / variance)
         if rest > 0.0:
             threshold = 0.5 + variance * math.log(rest)
@@ -117,23 +117,23 @@ def allocated_delta(sigma: float, epsilon: float) -> float:
 def composed_delta(
     losses: np.ndarray, masses: np.ndarray, steps: int, epsilon: float, width: float = 1e-3
 ) -> float:
-    """Return a lower bound of delta(epsilon) of the same release, made ``steps`` times.
+    """Return a lower bound on delta(epsilon) of ``steps`` independent repetitions of a release.
 
-    Every loss is rounded down to a grid and missing mass counts as zero, so the discrete law is
-    below the true one; a bound on the rounding of the FFT is subtracted.
+    Every loss is rounded down to a grid and missing mass counts as zero, so that the discrete
+    distribution is below the true one; a bound on the FFT's rounding is subtracted.
 
     Parameters
     ----------
     losses, masses : ndarray, shape (m,)
-        Cells of outcomes: their least privacy loss, and their probability.
+        Least privacy loss and probability of each cell of outcomes.
     steps : int
     epsilon : float
     width : float
-        Of the grid.
+        Width of the grid.
 
     Examples
     --------
-    Ten Gaussian releases are one with a standard deviation that is smaller by the root of 10:
+    Ten Gaussian releases equal one with the standard deviation divided by the root of 10:
 
     >>> from scipy import special
     >>> x = np.linspace(-40.0, 41.0, 200_001)
@@ -159,7 +159,7 @@ def composed_delta(
 
 @dataclass(frozen=True)
 class Setting:
-    """Steps of a Poisson-sampled Gaussian, and the delta at which epsilon is asked for."""
+    """Steps of a Poisson-sampled Gaussian, and the delta at which epsilon is requested."""
 
     sigma: float
     rate: float
@@ -168,7 +168,7 @@ class Setting:
 
     @property
     def exact(self) -> float:
-        """The exact epsilon, of one step, or of any number of steps that are not sampled."""
+        """The exact epsilon of one step, or of any number of unsampled steps."""
         if self.rate == 1.0:
             return gaussian_epsilon(self.sigma / math.sqrt(self.steps), self.delta)
         assert self.steps == 1
@@ -176,9 +176,9 @@ class Setting:
 
 
 def settings(random: np.random.Generator, count: int) -> list[Setting]:
-    """Return random settings whose epsilon has a formula: half sampled, half of many steps.
+    """Return random settings whose epsilon has a formula: half sampled, half with many steps.
 
-    Epsilons are between 0.01 and 20, where accountants are used.
+    Epsilons are between 0.01 and 20, the range in which accountants are used.
 
     Examples
     --------
@@ -199,13 +199,13 @@ def settings(random: np.random.Generator, count: int) -> list[Setting]:
 def margins(reported: Sequence[Any], chosen: Sequence[Setting]) -> tuple[float, float]:
     """Return the least (reported - exact), and the median of reported / exact."""
     exact = np.array([setting.exact for setting in chosen])
-    told = np.array(reported, dtype=float)
-    return float(np.min(told - exact)), float(np.median(told / exact))
+    values = np.array(reported, dtype=float)
+    return float(np.min(values - exact)), float(np.median(values / exact))
 
 
 @dataclass(frozen=True)
 class Allocation:
-    """Gaussian steps of which one, drawn evenly, has the record, and the delta asked for."""
+    """Gaussian steps, one of which, chosen uniformly, has the record, and the requested delta."""
 
     sigma: float
     steps: int
@@ -213,7 +213,7 @@ class Allocation:
 
     @property
     def exact(self) -> float:
-        """The exact epsilon, of one step or two."""
+        """The exact epsilon of one or two steps."""
         high = gaussian_epsilon(self.sigma, self.delta)
         if self.steps == 1:
             return high
@@ -226,7 +226,7 @@ class Allocation:
 
 
 def allocations(random: np.random.Generator, count: int) -> list[Allocation]:
-    """Return random settings of one step or two whose epsilon is between 0.01 and 10.
+    """Return random settings of one or two steps whose epsilon is between 0.01 and 10.
 
     Examples
     --------

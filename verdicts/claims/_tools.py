@@ -1,4 +1,4 @@
-"""Helpers of the checks of several packages."""
+"""Helpers shared by the checks of several packages."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ __all__ = [
     "sampler",
 ]
 
-# Of every black-box test: a right package is refuted by one test in a million.
+# Of every black-box test: a correct package is refuted by at most one test in a million.
 CONFIDENCE = 1 - 1e-6
-# In one call, so that it ends long before its time limit:
+# Limits per call, so that a call ends long before its time limit:
 _CHUNK = 5000  # runs
 _SETTINGS = 50  # settings of an accountant
 
 
 def check_java() -> None:
-    """Raise NotChecked where Spark has no Java to run in."""
+    """Raise NotChecked if there is no Java for Spark."""
     if shutil.which("java") is None:
         raise NotChecked("Spark needs Java, and there is no command java here")
 
@@ -43,8 +43,8 @@ def sampler(
 ) -> Callable[[dict[str, Any], np.random.Generator, int], np.ndarray]:
     """Return a mechanism that runs a function of the probe.
 
-    Its data set is a dictionary of arguments; ``size`` is added to it, and ``seed`` if the
-    package takes one.
+    Its data set is a dictionary of arguments; ``size`` is added, and ``seed`` if the package
+    accepts one.
     """
 
     def mechanism(data: dict[str, Any], rng: np.random.Generator, size: int) -> np.ndarray:
@@ -74,7 +74,7 @@ def lower_bound(
 
 
 def found(verdict: Verdict, what: str) -> dict[str, Any]:
-    """Return a verdict as the arguments of evidence: its bound must not pass the claim."""
+    """Return a verdict as the arguments of evidence: its bound must not exceed the claim."""
     counts = " and ".join(f"{count:,}" for count in verdict.counts)
     shown = (
         f"{what}: epsilon at least (event '{verdict.event}' in {counts} of {verdict.runs:,} runs)"
@@ -89,7 +89,7 @@ def found(verdict: Verdict, what: str) -> dict[str, Any]:
 
 
 def both_bounds(lower: np.ndarray, upper: np.ndarray, exact: np.ndarray) -> Iterator[Evidence]:
-    """Yield whether exact values lie between the bounds that a package reports for them."""
+    """Yield evidence on whether exact values lie between the bounds reported by a package."""
     width, cases = float(np.median((upper - lower) / exact)), len(exact)
     what = f"least (upper bound - exact); median width of the range is {width:.2%} of epsilon"
     for text, room in ((what, upper - exact), ("least (exact - lower bound)", exact - lower)):
@@ -99,7 +99,7 @@ def both_bounds(lower: np.ndarray, upper: np.ndarray, exact: np.ndarray) -> Iter
 def asked(
     worker: Worker, function: str, settings: Sequence[Setting | Allocation], **arguments: Any
 ) -> Any:
-    """Return the array of a probe's answers for all settings, asked for by some in each call."""
+    """Return the array of a probe's answers for all settings, requested in chunks."""
     parts = [settings[start : start + _SETTINGS] for start in range(0, len(settings), _SETTINGS)]
     return np.concatenate(
         [

@@ -37,8 +37,8 @@ PACKAGE = Package(
 def upper_bounds(worker: Worker, effort: Effort) -> Iterator[Evidence]:
     """Compare the reported epsilon with the exact one."""
     chosen = settings(effort.random(), effort.cases(20, 1000))
-    told = asked(worker, "epsilons", chosen)
-    least, loose = margins(told, chosen)
+    reported = asked(worker, "epsilons", chosen)
+    least, loose = margins(reported, chosen)
     what = f"least (reported - exact); median of reported/exact is {loose:.4f}"
     yield printed(what, least, ">=", 0.0, tolerance=1e-9, cases=len(chosen))
 
@@ -54,7 +54,7 @@ def upper_bounds(worker: Worker, effort: Effort) -> Iterator[Evidence]:
     verdict="holds",
 )
 def profiles(worker: Worker, effort: Effort) -> Iterator[Evidence]:
-    """Both profiles have a formula."""
+    """Compare with the closed forms of both privacy profiles."""
     deltas = [0.0, 1e-9, 1e-5, 0.01]
 
     def laplace(scale: float, delta: float) -> float:
@@ -71,9 +71,9 @@ def profiles(worker: Worker, effort: Effort) -> Iterator[Evidence]:
     ):
         least = math.inf
         for parameter in parameters:
-            told = worker.call("profile", name=name, parameter=parameter, deltas=deltas)
+            reported = worker.call("profile", name=name, parameter=parameter, deltas=deltas)
             wanted = np.array([exact(parameter, delta) for delta in deltas])
-            least = min(least, float(np.min(told - wanted)))
+            least = min(least, float(np.min(reported - wanted)))
         cases = len(parameters) * len(deltas)
         yield printed(
             f"{name}: least (reported - exact)", least, ">=", 0.0, tolerance=1e-9, cases=cases

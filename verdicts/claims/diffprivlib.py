@@ -38,11 +38,11 @@ def _rows(*values: float) -> np.ndarray:
 
 
 def _logistic_ratio(norm: float) -> float:
-    """Return the largest log ratio of the densities of the coefficient, of two data sets.
+    """Return the largest log ratio of the coefficient's densities on two data sets.
 
-    Three records of one feature, no intercept, C = 1, claim 1. At the optimum w the noise is
-    b = -g(w), so the density of w is that of the noise at -g(w) times the curvature at w. The
-    constants are those of ``mechanisms.Vector``, whose curvature is bounded by norm/4.
+    Three records with one feature, no intercept, C = 1, claim 1. At the optimum w the noise is
+    b = -g(w), so that the density of w is that of the noise at -g(w) times the curvature at w. The
+    constants are those of ``mechanisms.Vector``, which bounds the curvature by norm/4.
     """
     bend = 0.25 * norm
     left = 1.0 - 2.0 * math.log1p(bend)
@@ -77,7 +77,7 @@ def _logistic_ratio(norm: float) -> float:
     verdict="corrected",
 )
 def logistic_norm(worker: Worker, effort: Effort) -> Iterator[Evidence]:
-    """Test a large norm: the curvature is at most norm^2/4, and ``Vector`` is given norm/4."""
+    """Test a large norm: the curvature is at most norm^2/4, but ``Vector`` receives norm/4."""
     samples = effort.cases(3_000, 30_000)
     labels = np.array([0, 0, 1])
     for norm, evidence in ((100.0, printed), (1.0, used)):
@@ -97,11 +97,11 @@ def logistic_norm(worker: Worker, effort: Effort) -> Iterator[Evidence]:
 
 
 def _intercept_delta(labels: np.ndarray) -> float:
-    """Return the delta at epsilon = 1 of coefficient and intercept, within a box: a lower bound.
+    """Return a lower bound on delta at epsilon = 1 of coefficient and intercept, within a box.
 
-    One feature, C = 1, data_norm = 1; all rows are 0, but for the first of one data set, which
-    is 1. The noise has density exp(-|b|/scale)/(2 pi scale^2). Where it leaves the objective no
-    minimum nothing is counted.
+    One feature, C = 1, data_norm = 1; all rows are 0, except the first of one data set, which
+    is 1. The noise has density exp(-|b|/scale)/(2 pi scale^2). Noise for which the objective has no
+    minimum is not counted.
     """
     norm = math.sqrt(2.0)
     scale = 2.0 * norm / (1.0 - 2.0 * math.log1p(0.25 * norm))
@@ -141,7 +141,7 @@ def _intercept_delta(labels: np.ndarray) -> float:
     verdict="corrected",
 )
 def logistic_intercept(worker: Worker, effort: Effort) -> Iterator[Evidence]:
-    """Without strong convexity in the intercept the curvature's ratio has no bound."""
+    """Test the intercept: without strong convexity in it, the curvature ratio is unbounded."""
     for records in (5, 30):
         labels = np.arange(records) % 2 == 0
         what = f"{records} records: delta of the exact densities at epsilon = 1, at least"
@@ -167,7 +167,7 @@ def logistic_intercept(worker: Worker, effort: Effort) -> Iterator[Evidence]:
     verdict="corrected",
 )
 def linear_squares(worker: Worker, effort: Effort) -> Iterator[Evidence]:
-    """Test lower bounds of 0, where the sum of squares gets no noise."""
+    """Test lower bounds of 0, for which the sum of squares gets no noise."""
     samples = effort.cases(4_000, 40_000)
     pair = [{"X": _rows(0.1, x), "y": np.zeros(2)} for x in (1.0, 0.0)]
     for low, evidence in ((0.0, printed), (-1.0, used)):
@@ -196,7 +196,7 @@ def linear_squares(worker: Worker, effort: Effort) -> Iterator[Evidence]:
     verdict="corrected",
 )
 def nanmean(worker: Worker, effort: Effort) -> Iterator[Evidence]:
-    """Test NaN: the sensitivity divides by the array's length, the mean by its numbers."""
+    """Test NaN: the sensitivity divides by the length, the mean by the count of numbers."""
     samples = effort.cases(10_000, 50_000)
     for missing, name, evidence in ((9, "nanmean", printed), (0, "mean", used)):
         pair = [{"values": np.array([x] + [math.nan] * missing)} for x in (0.0, 1.0)]
@@ -218,7 +218,7 @@ def nanmean(worker: Worker, effort: Effort) -> Iterator[Evidence]:
     verdict="corrected",
 )
 def naive_bayes(worker: Worker, effort: Effort) -> Iterator[Evidence]:
-    """Test a label that changes: it moves the sum of a class by up to 11, not by 11 - 10."""
+    """Test a changed label: it changes the sum of a class by up to 11, not by 11 - 10."""
     samples = effort.cases(4_000, 20_000)
     read = ["theta_", "var_", "class_count_"]
     mechanism = _models(worker, "GaussianNB", read, bounds=[10.0, 11.0])
@@ -268,7 +268,7 @@ def k_means(worker: Worker, effort: Effort) -> Iterator[Evidence]:
     yield used(**found(verdict, "centre"))
 
 
-# Mechanism, arguments, two inputs that differ by the sensitivity, delta.
+# Mechanism, arguments, two inputs at the distance of the sensitivity, delta.
 _MECHANISMS: tuple[tuple[str, dict[str, Any], tuple[Any, Any], float], ...] = (
     ("Laplace", {"sensitivity": 1.0}, (0.0, 1.0), 0.0),
     ("Laplace", {"sensitivity": 1.0, "delta": 0.1}, (0.0, 1.0), 0.1),
@@ -303,7 +303,7 @@ _MECHANISMS: tuple[tuple[str, dict[str, Any], tuple[Any, Any], float], ...] = (
     verdict="holds",
 )
 def mechanisms(worker: Worker, effort: Effort) -> Iterator[Evidence]:
-    """Black-box tests at the sensitivity."""
+    """Run black-box tests of inputs at the distance of the sensitivity."""
     samples = effort.cases(10_000, 100_000)
     for name, given, (first, second), delta in _MECHANISMS:
         mechanism = sampler(worker, "mechanism", name=name, epsilon=1.0, **given)
@@ -326,7 +326,7 @@ def mechanisms(worker: Worker, effort: Effort) -> Iterator[Evidence]:
     verdict="corrected",
 )
 def calibration(worker: Worker, effort: Effort) -> Iterator[Evidence]:
-    """Compare the exact delta of the noise that is added with the delta that is claimed."""
+    """Compare the exact delta of the added noise with the claimed delta."""
     deltas = np.geomspace(1e-9, 0.1, 9)
 
     def worst(name: str, epsilons: tuple[float, ...]) -> dict[str, Any]:

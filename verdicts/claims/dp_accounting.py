@@ -37,7 +37,7 @@ PACKAGE = Package(
     verdict="corrected",
 )
 def randomized_response(worker: Worker, effort: Effort) -> Iterator[Evidence]:
-    """Compare with the exact epsilon of ten losses of +- ln 3, by the binomial law."""
+    """Compare with the exact epsilon of ten losses of +- ln 3, by the binomial distribution."""
     delta, loss, wins = 1e-9, math.log(3.0), np.arange(11)
     mass = np.array([math.comb(10, int(k)) * 0.75**k * 0.25 ** (10 - k) for k in wins])
     losses = (2 * wins - 10) * loss
@@ -77,7 +77,7 @@ def randomized_response(worker: Worker, effort: Effort) -> Iterator[Evidence]:
     verdict="corrected",
 )
 def replace_one(worker: Worker, effort: Effort) -> Iterator[Evidence]:
-    """Two records of norm C differ by up to 2 C."""
+    """Compare with the exact epsilon: two records of norm C differ by up to 2 C."""
     exact = gaussian_epsilon(5.0 / 2.0 / math.sqrt(10.0), 1e-5)
     for kind, sigma, evidence in (("rdp", 5.0, printed), ("pld", 5.0, printed), ("rdp", 2.5, used)):
         setting = {"sigma": sigma, "rate": 1.0, "steps": 10, "delta": 1e-5}

@@ -39,7 +39,7 @@ PACKAGE = Package(
     verdict="corrected",
 )
 def static_columns(worker: Worker, effort: Effort) -> Iterator[Evidence]:
-    """Test a column in which one record alone has another value."""
+    """Test a column in which only one record has another value."""
     pair = {"rows": [0, 0, 0]}, {"rows": [0, 0, 1]}
     for kind, epsilon in (("numbers", 1.1), ("integers", 1.0)):
         fits = sampler(worker, "column", 100, seeded=False, kind=kind)
@@ -62,7 +62,7 @@ def static_columns(worker: Worker, effort: Effort) -> Iterator[Evidence]:
     verdict="corrected",
 )
 def priv_bayes_selection(worker: Worker, effort: Effort) -> Iterator[Evidence]:
-    """Test the score of two columns that one record makes equal."""
+    """Test the score of two columns that become equal by one record."""
     for sensitivity, evidence in ((None, printed), (1.0, used)):
         fits = sampler(
             worker, "cliques", 500, seeded=False, records=20_000, sensitivity=sensitivity
@@ -88,7 +88,7 @@ def priv_bayes_selection(worker: Worker, effort: Effort) -> Iterator[Evidence]:
     verdict="corrected",
 )
 def aim_rounds(worker: Worker, effort: Effort) -> Iterator[Evidence]:
-    """Add up what one fit measures."""
+    """Compare with the total cost of one fit's measurements."""
     for rounds, columns in ((1, 4), (1, 8), (4, 16), (None, 4)):
         rho = worker.call("aim_rho", rounds=rounds, columns=columns, delta=1e-3)
         what = f"{rounds or 'default'} rounds, {columns} columns: epsilon of what is measured"

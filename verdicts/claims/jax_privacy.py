@@ -53,8 +53,8 @@ def poisson(worker: Worker, effort: Effort) -> Iterator[Evidence]:
                 }
             )
     for kind in ("pld", "rdp"):
-        told = worker.call("epsilons", kind=kind, sampling="POISSON", settings=asked)
-        least, loose = margins(told, chosen)
+        reported = worker.call("epsilons", kind=kind, sampling="POISSON", settings=asked)
+        least, loose = margins(reported, chosen)
         what = f"{kind}: least (reported - exact); median of reported/exact is {loose:.4f}"
         yield printed(what, least, ">=", 0.0, tolerance=1e-9, cases=len(chosen))
 
@@ -62,10 +62,10 @@ def poisson(worker: Worker, effort: Effort) -> Iterator[Evidence]:
 def _replaced(
     rate: float, sigma: float, moved: tuple[float, float]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return cells of privacy loss of a batch of fixed size, one record replaced.
+    """Return the discretized privacy loss of a fixed-size batch with one record replaced.
 
-    The sum of the batch is N(0, sigma^2) without the record, and is moved by one of two numbers
-    if it is in the batch.
+    The sum of the batch is N(0, sigma^2) without the record, and shifted by one of two numbers if
+    the batch contains it.
     """
     x = np.linspace(-2.0 - 9.0 * sigma, 2.0 + 9.0 * sigma, 100_001)
 
@@ -93,7 +93,7 @@ def _replaced(
     verdict="holds",
 )
 def fixed_size(worker: Worker, effort: Effort) -> Iterator[Evidence]:
-    """Compare the delta asked for with a lower bound of the one at the epsilon reported."""
+    """Compare the given delta with a lower bound on delta at the reported epsilon."""
     cases = [(0.01, 1.0, 1), (0.1, 2.0, 10), (0.5, 4.0, 10)]
     cases += [] if effort.quick else [(0.01, 1.0, 100), (0.1, 4.0, 100), (0.5, 8.0, 100)]
     for kind in ("pld", "rdp"):
@@ -106,12 +106,12 @@ def fixed_size(worker: Worker, effort: Effort) -> Iterator[Evidence]:
                 "steps": steps,
                 "delta": 1e-5,
             }
-            told = worker.call(
+            reported = worker.call(
                 "epsilons", kind=kind, sampling="FIXED_BATCH_SIZE", settings=[setting]
             )
             for moved in ((1.0, -1.0), (2.0, 0.0), (0.0, 2.0)):
                 losses, masses = _replaced(rate, sigma, moved)
-                worst = max(worst, composed_delta(losses, masses, steps, float(told[0])) / 1e-5)
+                worst = max(worst, composed_delta(losses, masses, steps, float(reported[0])) / 1e-5)
         what = f"{kind}: largest (delta at the epsilon reported, at least) / delta"
         yield printed(what, worst, "<=", 1.0, cases=3 * len(cases))
 
@@ -127,7 +127,7 @@ def fixed_size(worker: Worker, effort: Effort) -> Iterator[Evidence]:
     verdict="holds",
 )
 def selection(worker: Worker, effort: Effort) -> Iterator[Evidence]:
-    """Each of the eight batches has a known probability; all intervals hold at once."""
+    """Compare frequencies with the known probabilities of all eight batches, simultaneously."""
     rate, count = 0.3, effort.cases(50_000, 1_000_000)
     codes = np.arange(8)
     sizes = np.array([code.bit_count() for code in range(8)])
@@ -162,7 +162,7 @@ def selection(worker: Worker, effort: Effort) -> Iterator[Evidence]:
     verdict="holds",
 )
 def clipping(worker: Worker, effort: Effort) -> Iterator[Evidence]:
-    """Test the norm of what one record adds."""
+    """Test the norm of one record's contribution."""
     rng, worst, cases = effort.random(), 0.0, effort.cases(30, 300)
     for _ in range(cases):
         row = rng.standard_normal(4) * 10.0 ** rng.uniform(-30.0, 30.0)

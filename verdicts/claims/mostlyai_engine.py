@@ -1,4 +1,4 @@
-"""mostlyai-engine: the statistics that are gathered before a model is trained."""
+"""mostlyai-engine: the statistics gathered before a model is trained."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PACKAGE = Package(
     version="2.7.3",
     probe=Path(__file__).parents[1] / "probes" / "mostlyai_engine.py",
     imported="mostlyai",  # the rest is imported by the probe
-    requirements=("torch==2.13.0",),  # a plain one is gigabytes
+    requirements=("torch==2.13.0",),  # the default build takes gigabytes
     setting="The noise of counts is that for a record that is there or not. A model is not fitted: "
     "its training is Opacus' (`opacus`).",
 )
@@ -38,7 +38,7 @@ COMMON = "docstring of `mostlyai.engine._common.{}`"
     verdict="corrected",
 )
 def rare_categories(worker: Worker, effort: Effort) -> Iterator[Evidence]:
-    """Test a category that one record has."""
+    """Test a category that only one record has."""
     counts = {"a": 10, "b": 10}
     pair = {"counts": counts}, {"counts": {**counts, "c": 1}}
     for public, evidence in (([], printed), (["a", "b", "c"], used)):
@@ -65,7 +65,7 @@ def rare_categories(worker: Worker, effort: Effort) -> Iterator[Evidence]:
     verdict="corrected",
 )
 def digit_ranges(worker: Worker, effort: Effort) -> Iterator[Evidence]:
-    """Test the digit that one record has."""
+    """Test a digit that only one record has."""
     pair = {"rows": [3.0] * 30}, {"rows": [*[3.0] * 30, 9.0]}
     for kind, evidence in (("TABULAR_NUMERIC_DIGIT", printed), ("TABULAR_NUMERIC_BINNED", used)):
         draws = sampler(worker, "ranges", epsilon=1.0, encoding=kind)

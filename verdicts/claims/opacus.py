@@ -42,8 +42,8 @@ def upper_bounds(worker: Worker, effort: Effort) -> Iterator[Evidence]:
     """Compare the reported epsilon with the exact one."""
     chosen = settings(effort.random(), effort.cases(60, 1000))
     for mechanism in ("rdp", "prv"):
-        told = asked(worker, "epsilons", chosen, mechanism=mechanism)
-        least, loose = margins(told, chosen)
+        reported = asked(worker, "epsilons", chosen, mechanism=mechanism)
+        least, loose = margins(reported, chosen)
         what = f"{mechanism}: least (reported - exact); median of reported/exact is {loose:.4f}"
         yield printed(what, least, ">=", 0.0, tolerance=1e-9, cases=len(chosen))
         one = {"sigma": 2.0, "rate": 0.1, "steps": 50, "delta": 1e-5}
@@ -65,11 +65,11 @@ def upper_bounds(worker: Worker, effort: Effort) -> Iterator[Evidence]:
     verdict="corrected",
 )
 def gaussian_accountant(worker: Worker, effort: Effort) -> Iterator[Evidence]:
-    """Its central limit theorem is no bound."""
+    """Test whether its central limit theorem is a bound."""
     chosen = settings(effort.random(1), effort.cases(60, 1000))
     for mechanism, evidence in (("gdp", printed), ("rdp", used)):
-        told = asked(worker, "epsilons", chosen, mechanism=mechanism)
-        least, loose = margins(told, chosen)
+        reported = asked(worker, "epsilons", chosen, mechanism=mechanism)
+        least, loose = margins(reported, chosen)
         what = f"{mechanism}: least (reported - exact); median of reported/exact is {loose:.4f}"
         yield evidence(what, least, ">=", 0.0, tolerance=1e-9, cases=len(chosen))
 
@@ -87,7 +87,7 @@ def gaussian_accountant(worker: Worker, effort: Effort) -> Iterator[Evidence]:
     verdict="corrected",
 )
 def sampler(worker: Worker, effort: Effort) -> Iterator[Evidence]:
-    """How often a record is drawn, by counting and by the grid of the numbers."""
+    """Test the sampling probability by counts and by the grid of the random numbers."""
     off = worker.call("granularity", draws=10**6, seed=0)
     yield used("distance of uniform numbers from multiples of 2^-24, times 2^24", off, "<=", 0.0)
     records, batches = 10**6, effort.cases(100, 1000)
@@ -116,7 +116,7 @@ def sampler(worker: Worker, effort: Effort) -> Iterator[Evidence]:
     verdict="holds",
 )
 def clipping(worker: Worker, effort: Effort) -> Iterator[Evidence]:
-    """Relative differences, and norms of what one record adds."""
+    """Test relative differences of gradients, and the norm of one record's contribution."""
     for layer in worker.call("layers"):
         found = worker.call("gradients", layer=layer, records=5, scale=1.0, seed=0)
         theirs, ours = found["theirs"], found["ours"]
@@ -128,7 +128,7 @@ def clipping(worker: Worker, effort: Effort) -> Iterator[Evidence]:
         row = rng.standard_normal(4) * 10.0 ** rng.uniform(-30.0, 30.0)
         total = worker.call("clipped_sum", rows=row[None], clip_norm=1.0)
         worst = max(worst, float(np.linalg.norm(total)))
-    # Products and sums of float32.
+    # The tolerance is for products and sums in float32.
     yield printed(
         "largest norm of one record, clipped to 1", worst, "<=", 1.0, tolerance=1e-6, cases=cases
     )

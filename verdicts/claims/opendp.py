@@ -39,7 +39,7 @@ PACKAGE = Package(
     verdict="holds",
 )
 def noise(worker: Worker, effort: Effort) -> Iterator[Evidence]:
-    """Black-box tests at distance 1."""
+    """Run black-box tests at distance 1."""
     samples = effort.cases(10_000, 100_000)
     for name, delta in (("make_laplace", 0.0), ("make_gaussian", 0.01)):
         for kind in ("int", "float"):
@@ -88,7 +88,7 @@ def conversion(worker: Worker, effort: Effort) -> Iterator[Evidence]:
     verdict="holds",
 )
 def choices(worker: Worker, effort: Effort) -> Iterator[Evidence]:
-    """Exact for responses, a black-box test for the maximum."""
+    """Compare exactly for responses; run a black-box test for the maximum."""
     least, cases = math.inf, 0
     for categories in (2, 3, 10):
         for true in (0.2, 0.5, 0.6, 0.75, 0.99):
@@ -117,7 +117,7 @@ ONE_RECORD = ({"value": 0.0, "everybody": False}, {"value": 1.0, "everybody": Fa
 
 
 def _sizes(kind: str, scale: float) -> dict[str, Any]:
-    """Return the arguments of a measurement of a sample, for the probe."""
+    """Return the probe's arguments for a measurement of a sample."""
     return {"kind": kind, "scale": scale, "sample": SAMPLE, "population": POPULATION}
 
 
@@ -133,7 +133,7 @@ def _sizes(kind: str, scale: float) -> dict[str, Any]:
     verdict="holds",
 )
 def amplification(worker: Worker, effort: Effort) -> Iterator[Evidence]:
-    """Test one release, from the population on."""
+    """Test one release, including the drawing of the sample."""
     for scale in (1.0, 0.5):
         sizes = _sizes("one", scale)
         (told,) = worker.call("amplified_map", distance=2, **sizes)
@@ -157,7 +157,7 @@ def amplification(worker: Worker, effort: Effort) -> Iterator[Evidence]:
     verdict="corrected",
 )
 def amplified_composition(worker: Worker, effort: Effort) -> Iterator[Evidence]:
-    """One set of runs, beside the map of the sum and that of the amplified composition."""
+    """Compare one set of runs with the maps of the sum and of the amplified composition."""
     told = {
         kind: float(worker.call("amplified_map", distance=2, **_sizes(kind, 0.5))[0])
         for kind in ("parts", "whole")
@@ -183,7 +183,7 @@ def amplified_composition(worker: Worker, effort: Effort) -> Iterator[Evidence]:
     verdict="corrected",
 )
 def amplified_numbers(worker: Worker, effort: Effort) -> Iterator[Evidence]:
-    """Compare delta with that of the Gaussian whose sensitivity is the sample's, and test runs."""
+    """Compare delta with that of a Gaussian with the sample's sensitivity, and test runs."""
     sizes = _sizes("numbers", 2.0)
     epsilon, delta = worker.call("amplified_map", distance=1.0, **sizes)
     own = worker.call("amplified_map", distance=1.0, **{**sizes, "population": SAMPLE})

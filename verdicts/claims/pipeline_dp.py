@@ -46,7 +46,7 @@ def _with_and_without(
     verdict="holds",
 )
 def aggregations(worker: Worker, effort: Effort) -> Iterator[Evidence]:
-    """Black-box tests of one partition."""
+    """Run black-box tests of one partition."""
     three = _with_and_without([[0.0], [0.0]], [1.0])
     cases: list[tuple[list[str], Any, dict[str, Any]]] = [
         (["COUNT"], three, {}),
@@ -67,7 +67,7 @@ def aggregations(worker: Worker, effort: Effort) -> Iterator[Evidence]:
 
 
 def _moments(draw: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
-    """Return count, sum and sum of squares again, which variance, mean and count are made of."""
+    """Recover count, sum and sum of squares from variance, mean and count."""
 
     def mechanism(data: dict[str, Any], rng: np.random.Generator, size: int) -> np.ndarray:
         variance, mean, count = draw(data, rng, size).T
@@ -93,7 +93,7 @@ def _moments(draw: Callable[..., np.ndarray]) -> Callable[..., np.ndarray]:
     verdict="corrected",
 )
 def variance(worker: Worker, effort: Effort) -> Iterator[Evidence]:
-    """Test the noise as it is, and with the sensitivity of normalized squares."""
+    """Test the noise unchanged, and with the sensitivity of normalized squares."""
     pair = _with_and_without([[0.0], [0.0]], [1.0])
     given: dict[str, Any] = {"metrics": ["VARIANCE", "MEAN", "COUNT"], "epsilon": 3.0}
     for shown, repaired in ((printed, False), (used, True)):
@@ -118,7 +118,7 @@ def variance(worker: Worker, effort: Effort) -> Iterator[Evidence]:
     verdict="corrected",
 )
 def vectors(worker: Worker, effort: Effort) -> Iterator[Evidence]:
-    """Test one partition, with bounds enforced beforehand and with bounds that are enforced."""
+    """Test one partition, with bounds enforced beforehand and by the engine."""
     pair = _with_and_without([[[0.0, 0.0]] * 4] * 6, [[1.0, 1.0]] * 4)
     given: dict[str, Any] = {"metrics": ["VECTOR_SUM"], "epsilon": 4.0, "delta": 0.01}
     given |= {"public": False, "norm": "Linf", "vector_size": 2, "vector_max_norm": 1.0}

@@ -34,7 +34,7 @@ PACKAGE = Package(
     verdict="holds",
 )
 def bounds(worker: Worker, effort: Effort) -> Iterator[Evidence]:
-    """Compare both bounds with the exact epsilon, which is an integral for two steps."""
+    """Compare both bounds with the exact epsilon, an integral for two steps."""
     chosen = allocations(effort.random(), effort.cases(8, 100))
     upper, lower = asked(worker, "ranges", chosen).T
     yield from both_bounds(lower, upper, np.array([each.exact for each in chosen]))

@@ -18,7 +18,7 @@ PACKAGE = Package(
     name="random-allocation",
     version="1.0.5",
     probe=Path(__file__).parents[1] / "probes" / "random_allocation.py",
-    requirements=("pandas",),  # imported, and not named as a requirement
+    requirements=("pandas",),  # imported, but not declared as a requirement
     setting="Neighbours differ in one record that is there or not (`Direction.BOTH`); it takes "
     "part in one of the steps of an epoch, drawn evenly.",
 )
@@ -38,14 +38,14 @@ PACKAGE = Package(
     verdict="holds",
 )
 def upper_bounds(worker: Worker, effort: Effort) -> Iterator[Evidence]:
-    """Compare them with the exact epsilon, which is an integral for two steps."""
+    """Compare the bounds with the exact epsilon, an integral for two steps."""
     drawn = allocations(effort.random(), 2 * effort.cases(8, 60))
     chosen = [each for each in drawn if each.steps == 2]
     exact = np.array([each.exact for each in chosen])
     for bound in ("direct", "decomposition", "combined"):
-        told = asked(worker, "epsilons", chosen, bound=bound)
-        loose = f"median of reported/exact is {np.median(told / exact):.3f}"
-        what, least = f"{bound}: least (reported - exact); {loose}", float(np.min(told - exact))
+        reported = asked(worker, "epsilons", chosen, bound=bound)
+        loose = f"median of reported/exact is {np.median(reported / exact):.3f}"
+        what, least = f"{bound}: least (reported - exact); {loose}", float(np.min(reported - exact))
         yield printed(what, least, ">=", 0.0, tolerance=1e-7, cases=len(chosen))
 
 
@@ -60,10 +60,14 @@ def upper_bounds(worker: Worker, effort: Effort) -> Iterator[Evidence]:
     verdict="holds",
 )
 def lower_bound(worker: Worker, effort: Effort) -> Iterator[Evidence]:
-    """Compare it with the exact epsilon."""
+    """Compare the lower bound with the exact epsilon."""
     drawn = allocations(effort.random(), 2 * effort.cases(8, 60))
     chosen = [each for each in drawn if each.steps == 2]
-    told = asked(worker, "epsilons", chosen, bound="lower_bound")
+    reported = asked(worker, "epsilons", chosen, bound="lower_bound")
     exact = np.array([each.exact for each in chosen])
-    what = f"least (exact - reported); median of reported/exact is {np.median(told / exact):.3f}"
-    yield printed(what, float(np.min(exact - told)), ">=", 0.0, tolerance=2e-3, cases=len(chosen))
+    what = (
+        f"least (exact - reported); median of reported/exact is {np.median(reported / exact):.3f}"
+    )
+    yield printed(
+        what, float(np.min(exact - reported)), ">=", 0.0, tolerance=2e-3, cases=len(chosen)
+    )

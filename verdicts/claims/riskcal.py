@@ -1,4 +1,4 @@
-"""riskcal: how well an attack can tell, by trade-off curves."""
+"""riskcal: success rates of attacks, by trade-off curves."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PACKAGE = Package(
 
 
 def advantage(setting: Setting) -> float:
-    """Return the largest difference of true and false positive rates: delta at epsilon = 0."""
+    """Return the largest difference between true and false positive rates: delta at epsilon = 0."""
     return sampled_delta(setting.sigma / math.sqrt(setting.steps), setting.rate, 0.0)
 
 
@@ -41,12 +41,16 @@ def advantage(setting: Setting) -> float:
     verdict="holds",
 )
 def advantages(worker: Worker, effort: Effort) -> Iterator[Evidence]:
-    """Compare it with the exact total variation distance."""
+    """Compare the advantage with the exact total variation distance."""
     chosen = settings(effort.random(), effort.cases(20, 400))
-    told = asked(worker, "advantages", chosen)
+    reported = asked(worker, "advantages", chosen)
     exact = np.array([advantage(each) for each in chosen])
-    what = f"least (reported - exact); median of reported/exact is {np.median(told / exact):.5f}"
-    yield printed(what, float(np.min(told - exact)), ">=", 0.0, tolerance=1e-9, cases=len(chosen))
+    what = (
+        f"least (reported - exact); median of reported/exact is {np.median(reported / exact):.5f}"
+    )
+    yield printed(
+        what, float(np.min(reported - exact)), ">=", 0.0, tolerance=1e-9, cases=len(chosen)
+    )
 
 
 @register(
@@ -60,11 +64,11 @@ def advantages(worker: Worker, effort: Effort) -> Iterator[Evidence]:
     verdict="holds",
 )
 def curves(worker: Worker, effort: Effort) -> Iterator[Evidence]:
-    """Of Gaussian steps the least rate is Phi(Phi^-1(1 - alpha) - mu)."""
+    """Compare with the exact least rate of Gaussian steps, Phi(Phi^-1(1 - alpha) - mu)."""
     drawn = settings(effort.random(), 2 * effort.cases(10, 200))
     chosen, alphas = [each for each in drawn if each.rate == 1.0], [0.001, 0.01, 0.1, 0.3, 0.5, 0.9]
-    told = asked(worker, "errors", chosen, alphas=alphas)
+    reported = asked(worker, "errors", chosen, alphas=alphas)
     mu = np.array([math.sqrt(each.steps) / each.sigma for each in chosen])
     exact = special.ndtr(special.ndtri(1.0 - np.array(alphas)) - mu[:, None])
-    what = f"largest |reported - exact|; at most {np.max(told - exact):.2g} above, so no bound"
-    yield printed(what, float(np.max(np.abs(told - exact))), "<=", 1e-4, cases=told.size)
+    what = f"largest |reported - exact|; at most {np.max(reported - exact):.2g} above, so no bound"
+    yield printed(what, float(np.max(np.abs(reported - exact))), "<=", 1e-4, cases=reported.size)

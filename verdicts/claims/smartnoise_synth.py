@@ -20,7 +20,7 @@ PACKAGE = Package(
     version="1.0.8",
     probe=Path(__file__).parents[1] / "probes" / "smartnoise_synth.py",
     imported="snsynth",
-    # A plain torch is gigabytes; packaging is imported, and not named as a requirement.
+    # The default torch takes gigabytes; packaging is imported, but not declared as a requirement.
     requirements=("torch==2.13.0", "packaging"),
     setting="The documentation does not say who is a neighbour. The noise of counts is that for a "
     "record that is there or not; where the number of records is taken as known, one is replaced.",
@@ -68,7 +68,7 @@ def standard_scaler(worker: Worker, effort: Effort) -> Iterator[Evidence]:
     verdict="corrected",
 )
 def mwem_domain(worker: Worker, effort: Effort) -> Iterator[Evidence]:
-    """Test a category that one record has."""
+    """Test a category that only one record has."""
     fits = sampler(worker, "mwem", seeded=False, samples=20, epsilon=1.0)
     for rows, evidence in (([0, 0], printed), ([0, 1], used)):
         pair = {"rows": rows}, {"rows": [*rows, 1]}
@@ -91,14 +91,14 @@ def mwem_domain(worker: Worker, effort: Effort) -> Iterator[Evidence]:
     verdict="corrected",
 )
 def dpctgan_budget(worker: Worker, effort: Effort) -> Iterator[Evidence]:
-    """Compare what was spent with what was asked for, by the library's accountant."""
+    """Compare the spent with the requested epsilon, by the library's accountant."""
     for sigma, batch in ((5.0, 100), (5.0, 20), (2.0, 20), (1.0, 100)):
         given = {"rows": 100, "epsilon": 1.0, "delta": 1e-3, "sigma": sigma, "batch_size": batch}
         spent = worker.call("dpctgan", epochs=300, **given)
         what = f"sigma={sigma:g}, batches of {batch}: epsilon spent in {spent.size - 1} epochs"
         yield printed(what, float(spent[-1]), "<=", 1.0)
         if spent.size > 2:
-            # The accountant's value after an epoch less is the one before the last.
+            # After one epoch less, the accountant's value is the last but one.
             again = worker.call("dpctgan", epochs=spent.size - 2, **given)
             assert np.array_equal(again, spent[: again.size])
             what = what.replace(str(spent.size - 1), str(again.size))
@@ -117,7 +117,7 @@ def dpctgan_budget(worker: Worker, effort: Effort) -> Iterator[Evidence]:
     verdict="holds",
 )
 def inferred_bounds(worker: Worker, effort: Effort) -> Iterator[Evidence]:
-    """Test counts at the threshold that a bin must pass."""
+    """Test counts at the threshold that a bin must exceed."""
     fits = sampler(worker, "bounds", 500, seeded=False, epsilon=1.0)
     for value, further in ((1.5, 1.5), (-3.0, -3.0), (1.5, 1000.0)):
         pair = {"rows": [value] * 11}, {"rows": [value] * 11 + [further]}
@@ -150,6 +150,6 @@ def zcdp_budget(worker: Worker, effort: Effort) -> Iterator[Evidence]:
         gaussian_epsilon(1.0 / math.sqrt(2.0 * rho), each["delta"])
         for rho, each in zip(rhos, chosen)
     ]
-    told = np.array([each["epsilon"] for each in chosen])
-    what = f"least (epsilon - exact); median of epsilon/exact is {np.median(told / exact):.2f}"
-    yield printed(what, float(np.min(told - exact)), ">=", 0.0, cases=len(chosen))
+    epsilons = np.array([each["epsilon"] for each in chosen])
+    what = f"least (epsilon - exact); median of epsilon/exact is {np.median(epsilons / exact):.2f}"
+    yield printed(what, float(np.min(epsilons - exact)), ">=", 0.0, cases=len(chosen))

@@ -21,7 +21,7 @@ PACKAGE = Package(
     setting="A table's protected change is 'the largest change that can be made to that table "
     "while still being indistinguishable'; a session's budget is spent on all that it answers.",
 )
-# A value, a person and a part; each of many groups has the same rows, and is a run.
+# A value, a person and a part; many groups have the same rows, and each group is a run.
 _Row: TypeAlias = list[Any]
 _ONE, _TWO = [0.0, "u", "a"], [1.0, "v", "a"]
 _PURE, _RHO, _APPROXIMATE = ["pure", 1.0], ["rho", 0.5], ["approximate", 1.0, 0.1]
@@ -38,7 +38,7 @@ def _tested(
     beside: list[_Row] | None = None,
     name: str = "",
 ) -> Evidence:
-    """Test a query in a session of this budget, of the rows of every group."""
+    """Test a query on the rows of every group in a session with this budget."""
     check_java()
     kind, *numbers = budget
     epsilon, delta = numbers[0], numbers[1] if kind == "approximate" else 0.0
@@ -66,7 +66,7 @@ def _tested(
     verdict="holds",
 )
 def aggregations(worker: Worker, effort: Effort) -> Iterator[Evidence]:
-    """Black-box tests of one row more, of a group with a row or none."""
+    """Run black-box tests with one more row, and of a group with a row or none."""
     for budget in (_PURE, _RHO, _APPROXIMATE):
         yield _tested(worker, effort, "count", budget, [], [_ONE])
     for query in ("average", "variance", "stdev", "bounds", "distinct"):
@@ -89,7 +89,7 @@ def aggregations(worker: Worker, effort: Effort) -> Iterator[Evidence]:
     verdict="holds",
 )
 def people(worker: Worker, effort: Effort) -> Iterator[Evidence]:
-    """Black-box tests of a person with more rows than count."""
+    """Run black-box tests of a person with more rows than are kept."""
     for query in ("people, rows each", "people, rows each in a group"):
         yield _tested(worker, effort, query, _PURE, [_ONE], [_ONE, *[_TWO] * 5])
 
@@ -106,7 +106,7 @@ def people(worker: Worker, effort: Effort) -> Iterator[Evidence]:
     verdict="holds",
 )
 def transformations(worker: Worker, effort: Effort) -> Iterator[Evidence]:
-    """Black-box tests of rows that one row becomes."""
+    """Run black-box tests of the rows derived from one row."""
     yield _tested(worker, effort, "flat map", _PURE, [], [_ONE])
     low = [-1.0, "u", "a"]
     yield _tested(worker, effort, "join", _PURE, [low], [low, _TWO], beside=[_ONE])
@@ -124,7 +124,7 @@ def transformations(worker: Worker, effort: Effort) -> Iterator[Evidence]:
     verdict="holds",
 )
 def groups(worker: Worker, effort: Effort) -> Iterator[Evidence]:
-    """Black-box tests of groups that appear, and of a part's rows."""
+    """Run black-box tests of the released groups, and of the rows of a part."""
     yield _tested(worker, effort, "groups", _APPROXIMATE, [], [_ONE])
     yield _tested(worker, effort, "rows of a part", _RHO, [], [_ONE, _TWO])
 
@@ -142,6 +142,6 @@ def groups(worker: Worker, effort: Effort) -> Iterator[Evidence]:
     verdict="holds",
 )
 def budgets(worker: Worker, effort: Effort) -> Iterator[Evidence]:
-    """Black-box tests of all that a session releases."""
+    """Run black-box tests of all releases of a session."""
     yield _tested(worker, effort, "two queries", _PURE, [], [_TWO])
     yield _tested(worker, effort, "two parts", _PURE, [], [_ONE])

@@ -35,14 +35,14 @@ PACKAGE = Package(
     verdict="holds",
 )
 def noise(worker: Worker, effort: Effort) -> Iterator[Evidence]:
-    """Black-box tests at distance 1."""
+    """Run black-box tests at distance 1."""
     for name in (
         *("AddGeometricNoise", "AddLaplaceNoise"),
         *("AddDiscreteGaussianNoise", "AddGaussianNoise"),
     ):
-        told = worker.call("noise_map", name=name, scale=1.0)
+        reported = worker.call("noise_map", name=name, scale=1.0)
         delta = 0.01 if "Gaussian" in name else 0.0
-        epsilon = float(zcdp_to_epsilon(told, delta)) if delta else told
+        epsilon = float(zcdp_to_epsilon(reported, delta)) if delta else reported
         draw = sampler(worker, "noise", seeded=False, name=name, scale=1.0)
         pair = {"value": 0}, {"value": 1}
         verdict = lower_bound(draw, pair, epsilon, effort.cases(5_000, 20_000), delta=delta)
@@ -60,7 +60,7 @@ def noise(worker: Worker, effort: Effort) -> Iterator[Evidence]:
     verdict="holds",
 )
 def quantile(worker: Worker, effort: Effort) -> Iterator[Evidence]:
-    """Black-box tests of one row more."""
+    """Run black-box tests with one more row."""
     pair = {"values": [0.9]}, {"values": [0.1, 0.9]}
     for epsilon in (1.0, 3.0):
         draw = sampler(worker, "quantile", seeded=False, level=0.5, epsilon=epsilon)
@@ -83,7 +83,7 @@ def quantile(worker: Worker, effort: Effort) -> Iterator[Evidence]:
     verdict="holds",
 )
 def groups(worker: Worker, effort: Effort) -> Iterator[Evidence]:
-    """Black-box tests of aggregations that need Spark, and so Java."""
+    """Run black-box tests of aggregations that need Spark, and hence Java."""
     check_java()
     counts = [2.0] * 5
     for kind, epsilon, delta, pair in (

@@ -1,4 +1,4 @@
-"""Runs diffprivlib. Its random states are NumPy's, seeded by the caller."""
+"""Probe of diffprivlib, whose random states are NumPy's, seeded by the caller."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 
 def mechanism(name: str, value: Any, size: int, seed: int, **arguments: Any) -> np.ndarray:
-    """Return ``size`` answers of a mechanism; shape (size,)."""
+    """Return ``size`` outputs of a mechanism; shape (size,)."""
     from diffprivlib import mechanisms
 
     made = getattr(mechanisms, name)(random_state=np.random.RandomState(seed), **arguments)
@@ -17,14 +17,14 @@ def mechanism(name: str, value: Any, size: int, seed: int, **arguments: Any) -> 
 
 
 def variance(name: str, **arguments: Any) -> float:
-    """Return the variance that a mechanism says to have at 0."""
+    """Return the variance that a mechanism reports at 0."""
     from diffprivlib import mechanisms
 
     return float(getattr(mechanisms, name)(**arguments).variance(0))
 
 
 def tool(name: str, values: np.ndarray, size: int, seed: int, **arguments: Any) -> np.ndarray:
-    """Return ``size`` answers of a tool, each flattened."""
+    """Return ``size`` outputs of a tool, each flattened."""
     from diffprivlib import tools
 
     state, arguments = np.random.RandomState(seed), _tuples(arguments)
@@ -44,7 +44,7 @@ def fits(
     state, arguments = np.random.RandomState(seed), _tuples(arguments)
     rows = []
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of the solver: the noise may leave it no optimum
+        warnings.simplefilter("ignore")  # of the solver: with noise there may be no optimum
         for _ in range(size):
             model = getattr(models, name)(random_state=state, **arguments).fit(X, y)
             rows.append(np.concatenate([np.ravel(getattr(model, key)) for key in read]))
@@ -52,7 +52,7 @@ def fits(
 
 
 def _tuples(arguments: dict[str, Any]) -> dict[str, Any]:
-    """Return arguments with bounds as tuples, which a message does not have."""
+    """Return arguments with bounds as tuples, which messages turn into lists."""
     return {
         key: tuple(value) if isinstance(value, list) else value for key, value in arguments.items()
     }

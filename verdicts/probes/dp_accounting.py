@@ -15,7 +15,7 @@ def _accountant(kind: str, relation: str) -> Any:
 
 
 def epsilons(kind: str, relation: str, settings: list[dict[str, Any]]) -> np.ndarray:
-    """Return what an accountant reports for steps of a (sampled) Gaussian."""
+    """Return the epsilons reported by an accountant for steps of a (sampled) Gaussian."""
     import dp_accounting
 
     found = []

@@ -1,4 +1,4 @@
-"""Runs dpmm. Its noise is OpenDP's, from the operating system: no seed reaches it."""
+"""Probe of dpmm, whose noise (OpenDP's, from the operating system) cannot be seeded."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _MADE: dict[str, Any] = {}
 
 
 def _fresh(key: str, make: Any) -> Any:
-    """Return a copy of a model that was never fitted: to make one takes a second."""
+    """Return a copy of an unfitted model, since constructing one takes a second."""
     if key not in _MADE:
         _MADE[key] = make()
     return copy.deepcopy(_MADE[key])
 
 
 def column(rows: list[int], size: int, kind: str) -> np.ndarray:
-    """Return how many of 20 synthetic values of a column are above 0.5, of ``size`` fits."""
+    """Return, for ``size`` fits, how many of 20 synthetic values of a column are above 0.5."""
     import pandas as pd
     from dpmm.pipelines import PrivBayesPipeline
 
@@ -45,9 +45,9 @@ def column(rows: list[int], size: int, kind: str) -> np.ndarray:
 
 
 def cliques(value: int, size: int, records: int, sensitivity: float | None) -> np.ndarray:
-    """Return whether a and b share a clique of ``size`` fits; a given sensitivity is used.
+    """Return, for ``size`` fits, whether a and b share a clique; ``sensitivity`` overrides dpmm's.
 
-    The first record has a = c = 1 and b = ``value``, the second c = 1; all else is 0.
+    The first record has a = c = 1 and b = ``value``, the second c = 1; all other entries are 0.
     """
     import dpmm.models.priv_bayes as module
     import pandas as pd
@@ -80,7 +80,7 @@ def cliques(value: int, size: int, records: int, sensitivity: float | None) -> n
 
 
 def aim_rho(rounds: int | None, columns: int, delta: float) -> float:
-    """Return the zCDP cost of all that AIM measured in one fit: a marginal moves by one count."""
+    """Return the zCDP cost of all AIM measurements in one fit: a marginal changes by one count."""
     import pandas as pd
     from dpmm.models.aim import AIMGM
 
@@ -95,7 +95,7 @@ def aim_rho(rounds: int | None, columns: int, delta: float) -> float:
 
 
 def bins(rows: list[float], size: int, epsilon: float) -> np.ndarray:
-    """Return the inner edges of ``size`` trees of up to three bins of [0, 1]; 0 where none is."""
+    """Return the inner edges of ``size`` trees of up to three bins of [0, 1]; 0 for none."""
     from dpmm.processing.binners import PrivTreeBinner
 
     found = []
@@ -108,7 +108,7 @@ def bins(rows: list[float], size: int, epsilon: float) -> np.ndarray:
 
 
 def bounds(rows: list[float], size: int, epsilon: float) -> np.ndarray:
-    """Return what ``approx_bounds`` finds ``size`` times; (0, 0) where it finds none."""
+    """Return ``size`` results of ``approx_bounds``; (0, 0) if it finds none."""
     from dpmm.processing.utils import approx_bounds
 
     drawn = [approx_bounds(np.array(rows), epsilon) for _ in range(size)]

@@ -8,7 +8,7 @@ import numpy as np
 
 
 def epsilons(kind: str, sampling: str, settings: list[dict[str, Any]]) -> np.ndarray:
-    """Return what the accountant of DP-SGD reports; rates are batch_size / num_samples."""
+    """Return the epsilons reported by the DP-SGD accountant; rates are batch_size / num_samples."""
     from jax_privacy import accounting
 
     config = {"pld": accounting.PldAccountantConfig, "rdp": accounting.RdpAccountantConfig}[kind]
@@ -29,7 +29,7 @@ def epsilons(kind: str, sampling: str, settings: list[dict[str, Any]]) -> np.nda
 def batches(
     records: int, rate: float, batches: int, truncated: int | None, seed: int
 ) -> np.ndarray:
-    """Return in which batches each record is; shape (batches, records)."""
+    """Return the membership of records in batches; shape (batches, records)."""
     from jax_privacy import batch_selection
 
     strategy = batch_selection.CyclicPoissonSampling(

@@ -1,4 +1,4 @@
-"""Runs the statistics of mostlyai-engine, which draw from NumPy's global generator."""
+"""Probe of the statistics of mostlyai-engine, which draw from NumPy's global generator."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import numpy as np
 
 
 def _module(name: str) -> Any:
-    """Return a module of the package, without what the package imports by itself.
+    """Return a module of the package, without the package's own imports.
 
-    That is torchvision, too, which does not load beside a torch without CUDA.
+    Those include torchvision, which cannot be loaded with a torch without CUDA.
     """
     import mostlyai
 
@@ -27,7 +27,7 @@ def _module(name: str) -> Any:
 def non_rare(
     counts: dict[str, int], size: int, seed: int, epsilon: float, public: list[str]
 ) -> np.ndarray:
-    """Return whether the category c is selected, of ``size`` draws; public ones are counted too."""
+    """Return, for ``size`` draws, whether category c is selected; public ones are counted too."""
     select = _module("_common").dp_non_rare
     np.random.seed(seed)  # noqa: NPY002, the generator that the package draws from
     counts = {**dict.fromkeys(public, 0), **counts}
@@ -35,7 +35,7 @@ def non_rare(
 
 
 def ranges(rows: list[float], size: int, seed: int, epsilon: float, encoding: str) -> np.ndarray:
-    """Return the first digits' range, or the bins' ends, that ``size`` analyses find."""
+    """Return the range of the first digit, or the ends of the bins, from ``size`` analyses."""
     import pandas as pd
 
     numeric = _module("_encoding_types.tabular.numeric")
@@ -54,7 +54,7 @@ def ranges(rows: list[float], size: int, seed: int, epsilon: float, encoding: st
 
 
 def quantiles(rows: list[float], size: int, seed: int, epsilon: float, at: list[float]) -> Any:
-    """Return ``size`` draws of quantiles; 0 where none is found."""
+    """Return ``size`` draws of quantiles; 0 if none is found."""
     estimate = _module("_common").dp_quantiles
     np.random.seed(seed)  # noqa: NPY002, the generator that the package draws from
     drawn = [estimate(rows, at, epsilon) for _ in range(size)]
@@ -62,7 +62,7 @@ def quantiles(rows: list[float], size: int, seed: int, epsilon: float, at: list[
 
 
 def bounds(rows: list[float], size: int, seed: int, epsilon: float) -> np.ndarray:
-    """Return ``size`` draws of bounds; (0, 0) where none are found."""
+    """Return ``size`` draws of bounds; (0, 0) if none are found."""
     module = _module("_common")
     np.random.seed(seed)  # noqa: NPY002, the generator that the package draws from
     counts = module.compute_log_histogram(np.array(rows))

@@ -9,7 +9,7 @@ import numpy as np
 
 
 def epsilons(mechanism: str, settings: list[dict[str, Any]]) -> np.ndarray:
-    """Return what an accountant reports after the steps of each setting."""
+    """Return the epsilon reported by an accountant after the steps of each setting."""
     from opacus.accountants import create_accountant
 
     found = []
@@ -23,7 +23,7 @@ def epsilons(mechanism: str, settings: list[dict[str, Any]]) -> np.ndarray:
 
 
 def stepped(mechanism: str, sigma: float, rate: float, steps: int, delta: float) -> float:
-    """Return what an accountant reports that was told of every step."""
+    """Return the epsilon reported by an accountant after a call of ``step`` for every step."""
     from opacus.accountants import create_accountant
 
     with warnings.catch_warnings():
@@ -35,7 +35,7 @@ def stepped(mechanism: str, sigma: float, rate: float, steps: int, delta: float)
 
 
 def sampled(records: int, rate: float, batches: int, seed: int) -> int:
-    """Return how many records are in all the batches that the sampler draws."""
+    """Return the total number of records in the batches drawn by the sampler."""
     import torch
     from opacus.utils.uniform_sampler import UniformWithReplacementSampler
 
@@ -49,7 +49,7 @@ def sampled(records: int, rate: float, batches: int, seed: int) -> int:
 
 
 def granularity(draws: int, seed: int) -> float:
-    """Return how far the uniform numbers of the sampler are from multiples of 2**-24, at most."""
+    """Return the largest distance of the sampler's uniform numbers from multiples of 2**-24."""
     import torch
 
     drawn = torch.rand(draws, generator=torch.Generator().manual_seed(seed)).double() * 2.0**24
@@ -57,7 +57,7 @@ def granularity(draws: int, seed: int) -> float:
 
 
 def _layers() -> dict[str, Any]:
-    """Return small networks, one a layer, with the shape of one record."""
+    """Return small networks, one per layer type, with a generator of records."""
     import torch
     from opacus.layers import DPLSTM, DPMultiheadAttention
     from torch import nn
@@ -73,7 +73,7 @@ def _layers() -> dict[str, Any]:
             return self.layer(x)[0][:, -1]
 
     class Attention(nn.Module):
-        """Attention of a sequence to itself."""
+        """Self-attention."""
 
         def __init__(self) -> None:
             super().__init__()
@@ -111,7 +111,7 @@ def _layers() -> dict[str, Any]:
 
 def _twice(nn: Any) -> Any:
     class Twice(nn.Module):
-        """One linear layer, used two times."""
+        """One linear layer, used twice."""
 
         def __init__(self) -> None:
             super().__init__()
@@ -129,7 +129,7 @@ def layers() -> list[str]:
 
 
 def gradients(layer: str, records: int, scale: float, seed: int) -> dict[str, np.ndarray]:
-    """Return gradients of each record: by Opacus, and one record at a time by PyTorch."""
+    """Return per-sample gradients by Opacus, and by PyTorch one record at a time."""
     import torch
     from opacus import GradSampleModule
 
@@ -154,10 +154,10 @@ def gradients(layer: str, records: int, scale: float, seed: int) -> dict[str, np
 
 
 def clipped_sum(rows: np.ndarray, clip_norm: float, factor: float = 1.0) -> np.ndarray:
-    """Return the sum of clipped gradients that the optimizer makes, before any noise.
+    """Return the sum of clipped gradients computed by the optimizer, before any noise.
 
-    The model is linear without a bias and the loss its output times a factor, so a record's
-    gradient is the record times that factor.
+    The model is linear without a bias and the loss is its output times a factor, so that a record's
+    gradient is the record times this factor.
     """
     import torch
     from opacus import GradSampleModule

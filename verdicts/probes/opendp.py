@@ -1,4 +1,4 @@
-"""Runs OpenDP, which draws from the operating system's entropy: no seed reaches it."""
+"""Probe of OpenDP, which draws from the operating system's entropy and cannot be seeded."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import numpy as np
 
 
 def _measurement(name: str, scale: float, kind: str) -> Any:
-    """Return a measurement of a vector; a call of it releases every entry."""
+    """Return a measurement of a vector; one call releases every entry."""
     import opendp.prelude as dp
 
     dp.enable_features("contrib")
@@ -19,7 +19,7 @@ def _measurement(name: str, scale: float, kind: str) -> Any:
 
 
 def privacy_map(name: str, scale: float, kind: str, distance: float) -> float:
-    """Return what the privacy map says for a distance."""
+    """Return the value of the privacy map at a distance."""
     value = int(distance) if kind == "int" else float(distance)
     return float(_measurement(name, scale, kind).map(value))
 
@@ -43,7 +43,7 @@ def gaussian_epsilons(settings: list[dict[str, Any]]) -> np.ndarray:
 
 
 def response_map(prob: float, categories: int) -> float:
-    """Return what the privacy map of randomized response says."""
+    """Return the value of the privacy map of randomized response."""
     import opendp.prelude as dp
 
     dp.enable_features("contrib")
@@ -61,22 +61,22 @@ def _noisy_max(scale: float) -> Any:
 
 
 def noisy_max(scores: list[float], scale: float, size: int) -> np.ndarray:
-    """Return ``size`` chosen places."""
+    """Return ``size`` selected indices."""
     made, values = _noisy_max(scale), [float(score) for score in scores]
     return np.array([made(values) for _ in range(size)], dtype=float)
 
 
 def noisy_max_map(scale: float) -> float:
-    """Return what the privacy map of the noisy maximum says for scores that move by up to 1."""
+    """Return the noisy maximum's privacy map for scores that change by up to 1."""
     return float(_noisy_max(scale).map(1.0))
 
 
 def _amplified(kind: str, sample: int, population: int, scale: float) -> Any:
     """Return an amplified measurement of a simple sample.
 
-    "one" is a noisy sum of records in [0, 1], "parts" a composition of four that are amplified,
-    "whole" a composition that is amplified; "numbers" is Gaussian noise for every record, under
-    the L2 distance, at delta = 0.1, amplified if the sample is not the population.
+    "one" is a noisy sum of records in [0, 1], "parts" a composition of four amplified sums,
+    "whole" an amplified composition; "numbers" is Gaussian noise on every record, under the L2
+    distance, at delta = 0.1, amplified if the sample is not the population.
     """
     import opendp.prelude as dp
 
@@ -100,7 +100,7 @@ def _amplified(kind: str, sample: int, population: int, scale: float) -> Any:
 def amplified_map(
     kind: str, sample: int, population: int, scale: float, distance: float
 ) -> np.ndarray:
-    """Return epsilon, and delta where there is one, that the map says for a distance."""
+    """Return the map's epsilon, and delta if there is one, at a distance."""
     whole = distance if kind == "numbers" else int(distance)
     return np.atleast_1d(_amplified(kind, sample, population, scale).map(whole))
 
@@ -115,9 +115,9 @@ def amplified(
     size: int,
     seed: int,
 ) -> np.ndarray:
-    """Release ``size`` simple samples without replacement, drawn anew for each.
+    """Return ``size`` releases, each of a new simple sample without replacement.
 
-    The records of the population are 0, but for the first, or for all, which have ``value``.
+    The records of the population are 0, except that the first, or all, have ``value``.
     """
     made = _amplified(kind, sample, population, scale)
     people = np.full(population, value) if everybody else np.r_[value, np.zeros(population - 1)]

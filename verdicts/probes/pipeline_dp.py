@@ -1,4 +1,4 @@
-"""Runs PipelineDP, which draws from the operating system's entropy: no seed reaches it."""
+"""Probe of PipelineDP, which draws from the operating system's entropy and cannot be seeded."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ABSENT = -1000.0  # a partition that is not released
 
 
 def _widest_squares(low: float, high: float) -> tuple[float, float]:
-    """Return an interval whose half is what the square of one normalized value adds at most."""
+    """Return an interval with half-width equal to the largest square of a normalized value."""
     most = ((high - low) / 2.0) ** 2
     return -most, most
 
@@ -32,8 +32,8 @@ def aggregate(
 ) -> np.ndarray:
     """Return the metrics of ``size`` partitions with the same values, shape (size, columns).
 
-    Each partition has people of its own, each with a list of values. ``repaired`` gives the
-    squares of VARIANCE the noise that they need.
+    Each partition has its own people, each with a list of values. ``repaired`` gives the squares
+    of VARIANCE the required noise.
     """
     import pipeline_dp as dp
     from pipeline_dp import aggregate_params, dp_computations
@@ -59,7 +59,7 @@ def aggregate(
         partition_extractor=lambda row: row[1],
         value_extractor=lambda row: row[2],
     )
-    # The engine wants a row at least: somebody in a partition that is not asked for.
+    # The engine needs at least one row: a person in a partition that is not queried.
     rows.append(((size, 0), size, rows[0][2] if rows else 0.0))
     partitions = list(range(size)) if public else None
     released = engine.aggregate(rows, params, fields, public_partitions=partitions)

@@ -1,4 +1,4 @@
-"""Runs smartnoise-synth. Its noise is OpenDP's, from the operating system: no seed reaches it."""
+"""Probe of smartnoise-synth, whose noise (OpenDP's, from the operating system) has no seed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 def scaler(
     rows: list[float], size: int, distance: int, epsilon: float, **bounds: float
 ) -> np.ndarray:
-    """Return mean and variance of ``size`` fitted scalers, whose noise is set for a distance."""
+    """Return mean and variance of ``size`` fitted scalers with noise for a given distance."""
     import snsynth.transform.standard as module
     from snsynth.transform import TableTransformer
 
@@ -33,12 +33,12 @@ def scaler(
 
 
 def mwem(rows: list[int], size: int, samples: int, epsilon: float) -> np.ndarray:
-    """Return how many of ``samples`` synthetic rows are 1, of ``size`` fits of one column."""
+    """Return, for ``size`` fits of one column, how many of ``samples`` synthetic rows are 1."""
     from snsynth import Synthesizer
     from snsynth.transform import LabelTransformer, TableTransformer
 
     public = TableTransformer([LabelTransformer(nullable=False)])
-    public.fit([(0,), (1,)])  # fitted already, so that `fit` does not look at the rows for it
+    public.fit([(0,), (1,)])  # fitted already, so that `fit` does not use the rows for it
     found = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -50,7 +50,7 @@ def mwem(rows: list[int], size: int, samples: int, epsilon: float) -> np.ndarray
 
 
 def dpctgan(rows: int, epsilon: float, **arguments: Any) -> np.ndarray:
-    """Return what its accountant says before every epoch, and once more where it stops."""
+    """Return the accountant's epsilon before every epoch, and at the end."""
     from snsynth import Synthesizer
     from snsynth.transform import MinMaxTransformer, TableTransformer
 
@@ -66,7 +66,7 @@ def dpctgan(rows: int, epsilon: float, **arguments: Any) -> np.ndarray:
 
 
 def bounds(rows: list[float], size: int, epsilon: float) -> np.ndarray:
-    """Return the bounds that ``size`` transformers infer; (0, 0) where they find none."""
+    """Return the bounds inferred by ``size`` transformers; (0, 0) if none are found."""
     from snsynth.transform import BinTransformer, TableTransformer
 
     found = []
@@ -81,7 +81,7 @@ def bounds(rows: list[float], size: int, epsilon: float) -> np.ndarray:
 
 
 def rhos(settings: list[dict[str, Any]]) -> np.ndarray:
-    """Return the zCDP budgets that MST and AIM take for epsilon and delta."""
+    """Return the zCDP budgets that MST and AIM use for epsilon and delta."""
     from snsynth.utils import cdp_rho
 
     return np.array([cdp_rho(each["epsilon"], each["delta"]) for each in settings], dtype=float)

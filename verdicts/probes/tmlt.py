@@ -1,4 +1,4 @@
-"""Runs Tumult Core and Analytics, which draw from a generator of their own: no seed reaches it."""
+"""Probe of Tumult Core and Analytics, whose own generator cannot be seeded."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def _exact(value: float) -> Any:
 
 
 def noise_map(name: str, scale: float) -> float:
-    """Return what the privacy function says for distance 1."""
+    """Return the value of the privacy function at distance 1."""
     return float(_noise(name, scale).privacy_function(1).to_float(round_up=False))
 
 
@@ -56,7 +56,7 @@ def quantile(values: list[float], level: float, epsilon: float, size: int) -> np
 
 
 def _spark() -> Any:
-    """Return a Spark session of one core, whose tables go to the worker's home."""
+    """Return a Spark session with one core, which stores tables in the worker's home."""
     from pyspark.sql import SparkSession
 
     os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -75,9 +75,9 @@ def _spark() -> Any:
 def grouped(kind: str, rows: list[float], epsilon: float, delta: float, size: int) -> np.ndarray:
     """Return a release of ``size`` groups that all have these rows, shape (size, columns).
 
-    "variance" has the sum of deviations, that of squares and the count, of values in [-1, 1];
-    "selection" the noisy count of a group, if it is released; "bounds" the rank at which a prefix
-    sum of the counts ``rows`` first passes half of the total.
+    "variance" releases the sum of deviations, the sum of squares and the count of values in
+    [-1, 1]; "selection" the noisy count of a group, if released; "bounds" the rank at which a
+    prefix sum of the counts ``rows`` first exceeds half of the total.
     """
     import pandas as pd
     from tmlt.core.domains import spark_domains as domains
@@ -139,7 +139,7 @@ def _table(spark: Any, rows: list[list[Any]], size: int) -> Any:
     fields = [types.StructField("run", types.LongType(), False)]
     fields += [types.StructField("x", types.DoubleType(), True)]
     fields += [types.StructField(name, types.StringType(), False) for name in ("person", "part")]
-    # A person is in one group, so that each group is a run of its own.
+    # A person is in one group, so that groups are independent runs.
     records = [
         (run, None if x is None else float(x), f"{person} of {run}", part)
         for run in range(size)
@@ -162,9 +162,9 @@ def _budget(kind: str, *numbers: float) -> Any:
 def session(
     query: str, budget: list[Any], rows: list[list[Any]], beside: list[list[Any]], size: int
 ) -> np.ndarray:
-    """Return what a session of this budget releases of ``size`` groups, shape (size, columns).
+    """Return the releases of a session with this budget for ``size`` groups, (size, columns).
 
-    All groups have these ``rows``; ``beside`` are those of a second private table.
+    All groups have these ``rows``; ``beside`` are the rows of a second private table.
     """
     from tmlt import analytics
 
@@ -205,14 +205,14 @@ def session(
         table = each.evaluate(question, price).toPandas()
         released = np.full(size, ABSENT)
         values = table.drop(columns=["run", "part"], errors="ignore").to_numpy(dtype=float)
-        # The number of a group, or that it is there at all; of both bounds the second.
+        # The value of a group, or that it was released at all; of two bounds, the second.
         released[table["run"].to_numpy(dtype=int)] = values[:, -1] if values.size else 1.0
         columns.append(released)
     return np.stack(columns, axis=1)
 
 
 def _asked(query: str, t: Any, keys: Any) -> Any:
-    """Return a query of the groups."""
+    """Return a query on the groups."""
     from tmlt import analytics
 
     if query == "count":
@@ -230,7 +230,7 @@ def _asked(query: str, t: Any, keys: Any) -> Any:
     if query == "distinct":
         return t.groupby(keys).count_distinct(["x"])
     if query == "flat map":
-        # Three rows, more than may be kept; a lambda reaches Spark's processes by value.
+        # Three rows, more than are kept; a lambda is sent to Spark's processes by value.
         more = t.flat_map(
             lambda _: [{"y": k} for k in range(3)], {"y": "INTEGER"}, augment=True, max_rows=2
         )
