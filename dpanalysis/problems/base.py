@@ -187,7 +187,7 @@ class Problem(ABC):
     ) -> Callable[[float], np.ndarray]:
         """Return the function t -> losses (m,) of the records ``rows`` at ``w - t direction``.
 
-        Like the methods below it raises TypeError unless the problem implements it.
+        Like the methods below, it raises TypeError unless the problem implements it.
         """
         self._raise_unsupported("line_losses")
 
@@ -387,10 +387,10 @@ def minimize_perturbed(problem: PerturbedObjective, tolerance: float) -> tuple[n
 
     Takes Newton steps, halved until the gradient norm falls below all previous ones. Where that
     fails, as it may for a loss with discontinuous curvature, takes the longest of these steps at
-    whose end the objective still decreases: by convexity it has decreased by the length of the step
-    times the slope there. If there is none, or there are too many such steps in a row, takes a
-    gradient step of step size 1/smoothness, which always shrinks the gradient norm of a strongly
-    convex objective; so the method terminates, whatever the data.
+    whose end the objective still decreases: by convexity it has decreased by the step length times
+    the slope there. If there is none, or too many in a row, takes a gradient step with step size
+    1/smoothness, which always shrinks the gradient norm of a strongly convex objective; so the
+    method terminates, whatever the data.
 
     A Hessian costs as much as several gradients: one with which the norm fell to a tenth is reused
     as long as the norm is halved. The first steps use subsampled Hessians.
