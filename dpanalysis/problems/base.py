@@ -20,7 +20,7 @@ from ..privacy.facts import MOST_ROWS, PublicFacts, check_size
 from ..regularizers import Regularizer
 from .rows.checks import prepare
 
-_ANSWERS = (
+_SUM_METHODS = (
     "_evaluate",
     "sums",
     "gradient_sum",
@@ -144,7 +144,7 @@ class Problem(ABC):
         that were derived from the private data. The oracle runs the checks of this package's
         classes even where a class overrides this method and forgets ``super()``.
         """
-        found = overridden(type(self), _ANSWERS, "facts")
+        found = overridden(type(self), _SUM_METHODS, "facts")
         if found is not None:
             kind, name, states = found
             raise TypeError(
@@ -152,7 +152,7 @@ class Problem(ABC):
                 "computed from bounds on other sums; override facts too (return "
                 "super().facts(relation) where they hold)"
             )
-        for name in _ANSWERS:
+        for name in _SUM_METHODS:
             if name in self.__dict__:
                 raise TypeError(
                     f"{name} must be a method of the problem's class, which states the facts of "
@@ -187,20 +187,20 @@ class Problem(ABC):
     ) -> Callable[[float], np.ndarray]:
         """Return the function t -> losses (m,) of the records ``rows`` at ``w - t direction``.
 
-        Like the methods below it raises TypeError unless the problem implements it.
+        Like the methods below, it raises TypeError unless the problem implements it.
         """
-        self._lacks("line_losses")
+        self._raise_unsupported("line_losses")
 
     def hessian_sum(self, w: Any, rows: Any = None) -> Any:
         """Sum the records' Hessians at ``w`` of shape (d,): ``(d, d)``, without the penalty.
 
         Empty ``rows`` (m,) give zeros.
         """
-        self._lacks("hessian_sum")
+        self._raise_unsupported("hessian_sum")
 
     def hvp_sum(self, w: Any, v: Any, rows: Any = None) -> Any:
         """Sum the records' Hessians at ``w`` times ``v``, without forming them: shape ``(d,)``."""
-        self._lacks("hvp_sum")
+        self._raise_unsupported("hvp_sum")
 
     def minimize_perturbed(
         self, linear: np.ndarray, ridge: float, tolerance: float, size: float
@@ -210,14 +210,14 @@ class Problem(ABC):
         Returns a point, shape (d,), where the gradient's norm is at most ``tolerance``, and the
         number of gradient evaluations. The perturbed objective must be strongly convex.
         """
-        self._lacks("minimize_perturbed")
+        self._raise_unsupported("minimize_perturbed")
 
     def check_offers(self, name: str) -> None:
         """Raise TypeError if the problem does not implement the method of this name."""
         if getattr(type(self), name) is getattr(Problem, name):
-            self._lacks(name)
+            self._raise_unsupported(name)
 
-    def _lacks(self, what: str) -> NoReturn:
+    def _raise_unsupported(self, what: str) -> NoReturn:
         raise TypeError(
             f"{type(self).__name__} offers no {what}, which this query asks for: take a method "
             "that does without it, or another problem"
@@ -262,15 +262,15 @@ class ColumnTable(Problem):
 
     def gradient_sum(self, w: Any, rows: Any = None, clipping: Any = None) -> Any:
         """There is no loss: raise TypeError."""
-        self._lacks("gradient")
+        self._raise_unsupported("gradient")
 
     def value(self, w: Any) -> Any:
         """There is no loss: raise TypeError."""
-        self._lacks("value")
+        self._raise_unsupported("value")
 
     def gradient(self, w: Any) -> Any:
         """There is no loss: raise TypeError."""
-        self._lacks("gradient")
+        self._raise_unsupported("gradient")
 
 
 # Solvers
@@ -387,10 +387,10 @@ def minimize_perturbed(problem: PerturbedObjective, tolerance: float) -> tuple[n
 
     Takes Newton steps, halved until the gradient norm falls below all previous ones. Where that
     fails, as it may for a loss with discontinuous curvature, takes the longest of these steps at
-    whose end the objective still decreases: by convexity it has decreased by the length of the step
-    times the slope there. If there is none, or there are too many such steps in a row, takes a
-    gradient step of step size 1/smoothness, which always shrinks the gradient norm of a strongly
-    convex objective; so the method terminates, whatever the data.
+    whose end the objective still decreases: by convexity it has decreased by the step length times
+    the slope there. If there is none, or too many in a row, takes a gradient step with step size
+    1/smoothness, which always shrinks the gradient norm of a strongly convex objective; so the
+    method terminates, whatever the data.
 
     A Hessian costs as much as several gradients: one with which the norm fell to a tenth is reused
     as long as the norm is halved. The first steps use subsampled Hessians.

@@ -237,19 +237,19 @@ class EmpiricalRisk(Problem):
             raise ValueError(
                 f"{name} must have shape ({self.d},) or (R, {self.d}), got {tuple(w.shape)}"
             )
-        return self._there(name, check_finite(name, w) if is_numpy_array(w) else w)
+        return self._to_data_device(name, check_finite(name, w) if is_numpy_array(w) else w)
 
     def _reals(self, name: str, array: Any) -> Any:
         """Return ``array`` in float64, on the host unless it is on the device of the data."""
-        if self._is_away(array):
+        if self._on_data_device(array):
             return self._xp.astype(match_device(name, array, self._y), self._xp.float64, copy=False)
         return check_reals(name, array, None if self._on_host else self._y)
 
-    def _there(self, name: str, array: Any) -> Any:
+    def _to_data_device(self, name: str, array: Any) -> Any:
         """Return ``array`` on the device of the data."""
         return array if self._on_host else match_device(name, array, self._y)
 
-    def _is_away(self, array: Any) -> bool:
+    def _on_data_device(self, array: Any) -> bool:
         """Whether ``array`` is on the data's device and that is not the host."""
         return not self._on_host and shares_namespace(array, self._y)
 
@@ -267,7 +267,7 @@ class EmpiricalRisk(Problem):
         shared = not isinstance(rows, (list, tuple))
         data = None if self._on_host else self._y
         parts = [
-            to_host(part) if self._is_away(part) else readable("rows", part, data)
+            to_host(part) if self._on_data_device(part) else readable("rows", part, data)
             for part in ([rows] if shared else rows)
         ]
         if not shared and len(parts) != replicates:
@@ -285,21 +285,21 @@ class EmpiricalRisk(Problem):
                     f"rows must lie in [0, {self.n - 1}], got {part.min()} to {part.max()}"
                 )
             parts[i] = part
-        parts = [self._there("rows", part) for part in parts]
+        parts = [self._to_data_device("rows", part) for part in parts]
         return parts[0] if shared else parts
 
     def _weights(self, weights: Any) -> Any:
         xp = self._xp
-        weights = self._there("weights", self._reals("weights", weights))
+        weights = self._to_data_device("weights", self._reals("weights", weights))
         if tuple(weights.shape) != (self.n,):
             raise ValueError(f"weights must have shape ({self.n},), got {tuple(weights.shape)}")
         if not bool(xp.all(xp.isfinite(weights) & (weights >= 0))):
             raise ValueError("weights must be finite and non-negative")
         return weights
 
-    def _back(self, array: Any, like: Any) -> Any:
+    def _to_caller(self, array: Any, like: Any) -> Any:
         """Return a result on the device of the caller's ``w``."""
-        return array if self._on_host or self._is_away(like) else to_host(array)
+        return array if self._on_host or self._on_data_device(like) else to_host(array)
 
     # Sums over samples
 
@@ -363,8 +363,8 @@ class EmpiricalRisk(Problem):
         if weights is not None:
             weights = self._weights(weights)
         parts = resolve_value_clipping(self, W, chosen, clipping, weights, value, gradient)
-        away = self._is_away(w)
-        values, gradients, clipped = parts if self._on_host or away else self._at_once(*parts)
+        away = self._on_data_device(w)
+        values, gradients, clipped = parts if self._on_host or away else self._sums_to_host(*parts)
         if batched:
             return Sums(values if value else None, gradients if gradient else None, clipped)
         return Sums(
@@ -373,7 +373,7 @@ class EmpiricalRisk(Problem):
             clipped[0] if away else int(clipped[0]),
         )
 
-    def _at_once(self, values: Any, gradients: Any, clipped: Any) -> tuple[np.ndarray, ...]:
+    def _sums_to_host(self, values: Any, gradients: Any, clipped: Any) -> tuple[np.ndarray, ...]:
         """Copy the parts of a sum to the host as one array: each synchronization costs."""
         xp = self._xp
         columns = [gradients, values[:, None], xp.astype(clipped, xp.float64)[:, None]]
@@ -479,15 +479,17 @@ class SmoothRisk(EmpiricalRisk):
         iterate, xp = self._iterate("w", w), self._xp
         if iterate.ndim == 2:
             parts = [self.hessian(iterate[r, :]) for r in range(iterate.shape[0])]
-            return self._back(xp.stack(parts), w)
-        return self._back(self._with_penalty(self._hessian_sum(iterate) / self.size, iterate), w)
+            return self._to_caller(xp.stack(parts), w)
+        return self._to_caller(
+            self._with_penalty(self._hessian_sum(iterate) / self.size, iterate), w
+        )
 
     def sampled_hessian(self, w: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """:meth:`hessian` at ``w`` (d,), estimated from the records ``rows`` (m,)."""
         iterate = self._iterate("w", w)
         total = self._hessian_sum(iterate, self._rows(rows, 1))
         weight = self.n / (len(rows) * self.size)
-        return self._back(self._with_penalty(total * weight, iterate), w)
+        return self._to_caller(self._with_penalty(total * weight, iterate), w)
 
     def _with_penalty(self, hessian: Any, w: Any) -> Any:
         if self.regularizer is None:
@@ -514,11 +516,11 @@ class SmoothRisk(EmpiricalRisk):
             )
         if iterate.ndim == 2:
             parts = [self.hvp(iterate[r, :], vector[r, :]) for r in range(iterate.shape[0])]
-            return self._back(xp.stack(parts), w)
+            return self._to_caller(xp.stack(parts), w)
         total = self._hvp_sum(iterate, vector) / self.size
         if self.regularizer is not None:
             total = total + self.regularizer.hessian_diagonal(iterate) * vector
-        return self._back(total, w)
+        return self._to_caller(total, w)
 
     def minimize_perturbed(
         self, linear: np.ndarray, ridge: float, tolerance: float, size: float

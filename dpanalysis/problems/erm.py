@@ -193,7 +193,7 @@ class ERM(LinearRisk):
         def losses(t: float) -> Any:
             with np.errstate(all="ignore"):  # a warning would reveal a record
                 at = z[:, 0] - t * z[:, 1]
-                return self._back(formula_values(self.loss.value, at, labels), w)
+                return self._to_caller(formula_values(self.loss.value, at, labels), w)
 
         return losses
 
@@ -234,13 +234,13 @@ class ERM(LinearRisk):
         (array([[1.25]]), array([[0.25]]))
         """
         self._check_smooth("hessian_sum")
-        return self._back(self._hessian_sum(self._iterate("w", w), self._rows(rows, 1)), w)
+        return self._to_caller(self._hessian_sum(self._iterate("w", w), self._rows(rows, 1)), w)
 
     def hvp_sum(self, w: Any, v: Any, rows: Any = None) -> Any:
         """As :meth:`Problem.hvp_sum`; ValueError if the loss is not smooth."""
         self._check_smooth("hvp_sum")
         at, vector = self._iterate("w", w), self._iterate("v", v)
-        return self._back(self._data.hvp_sum(at, vector, self._rows(rows, 1)), w)
+        return self._to_caller(self._data.hvp_sum(at, vector, self._rows(rows, 1)), w)
 
     # Curvature and minimizers
 
@@ -296,5 +296,5 @@ class ERM(LinearRisk):
         iterate = self._iterate("w", w)
         xp = self._xp
         right = data.correct(iterate if iterate.ndim == 2 else iterate[None, :])
-        fraction = self._back(xp.astype(right, xp.float64) / data.n, w)
+        fraction = self._to_caller(xp.astype(right, xp.float64) / data.n, w)
         return fraction if iterate.ndim == 2 else float(fraction[0])

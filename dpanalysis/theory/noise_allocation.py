@@ -195,7 +195,7 @@ def _last_response(method: Any, eigenvalues: FloatArray) -> FloatArray:
 
 
 def noise_floor(spectrum: ArrayLike, sensitivity: float, mu: float, n: int = 1) -> float:
-    r"""Return a lower bound on the error of an unbiased ``mu``-GDP minimizer of a quadratic.
+    r"""Bound from below the error of unbiased ``mu``-GDP releases of a quadratic's minimizer.
 
     Parameters
     ----------

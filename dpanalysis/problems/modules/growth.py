@@ -61,7 +61,7 @@ class Chain:
         x, met = torch.zeros_like(sample), set[int]()
         for path, layer in flattened_layers(network.module):
             name = f"{path} ({type(layer).__name__})" if path else type(layer).__name__
-            why = _why_not(layer)
+            why = _refusal(layer)
             parameters = {id(p) for p in layer.parameters() if network.trains(p)}
             if not why and parameters & met:
                 why = "shares a parameter with another one"
@@ -125,7 +125,7 @@ class GrowingRisk(NonconvexRisk):
         return np.array(found) if iterate.ndim == 2 else found[0], 0.0
 
 
-def _why_not(layer: Any) -> str:
+def _refusal(layer: Any) -> str:
     if type(layer) not in _LAYERS:
         known = ", ".join(kind.__name__ for kind in _LAYERS)
         return f"is none of {known} in a Sequential"
@@ -140,7 +140,7 @@ def _why_not(layer: Any) -> str:
     return ""
 
 
-def _numbers(parameter: Tensor) -> np.ndarray:
+def _as_array(parameter: Tensor) -> np.ndarray:
     return parameter.detach().to("cpu", torch.float64).numpy()
 
 
@@ -148,7 +148,7 @@ def _axes(value: Any, axes: int) -> tuple[int, ...]:
     return tuple(value) if isinstance(value, (tuple, list)) else (value,) * axes
 
 
-def _reads(link: _Link) -> int:
+def _windows_per_entry(link: _Link) -> int:
     """Return the largest number of windows that contain one input entry."""
     layer, axes = link.layer, len(link.before) - 2
     most = 1
@@ -170,19 +170,19 @@ def _affine(link: _Link, network: ModuleNetwork, matrix: np.ndarray, reads: int)
     return LayerSizes(
         math.sqrt(reads) * float(np.max(spectral_bound(matrix))),
         float(reads) if network.trains(layer.weight) else 0.0,
-        0.0 if bias is None else math.sqrt(places) * float(np.linalg.norm(_numbers(bias))),
+        0.0 if bias is None else math.sqrt(places) * float(np.linalg.norm(_as_array(bias))),
         places if bias is not None and network.trains(bias) else 0.0,
     )
 
 
 def _linear(link: _Link, network: ModuleNetwork) -> LayerSizes:
-    return _affine(link, network, _numbers(link.layer.weight), 1)
+    return _affine(link, network, _as_array(link.layer.weight), 1)
 
 
 def _convolution(link: _Link, network: ModuleNetwork) -> LayerSizes:
-    kernel, groups = _numbers(link.layer.weight), link.layer.groups
+    kernel, groups = _as_array(link.layer.weight), link.layer.groups
     matrix = kernel.reshape(groups, len(kernel) // groups, -1)
-    return _affine(link, network, matrix, _reads(link))
+    return _affine(link, network, matrix, _windows_per_entry(link))
 
 
 def _mean(link: _Link, network: ModuleNetwork) -> LayerSizes:
@@ -190,10 +190,10 @@ def _mean(link: _Link, network: ModuleNetwork) -> LayerSizes:
     entries = math.prod(_axes(layer.kernel_size, axes))
     padded = any(_axes(layer.padding, axes)) and not layer.count_include_pad
     fewer = padded or layer.ceil_mode
-    return LayerSizes(math.sqrt(_reads(link) / (1 if fewer else entries)))
+    return LayerSizes(math.sqrt(_windows_per_entry(link) / (1 if fewer else entries)))
 
 
-def _kept(link: _Link, network: ModuleNetwork) -> LayerSizes:
+def _slope_one(link: _Link, network: ModuleNetwork) -> LayerSizes:
     return LayerSizes(1.0)
 
 
@@ -202,12 +202,13 @@ _LAYERS: dict[type, Callable[[_Link, ModuleNetwork], LayerSizes]] = {
     nn.Conv1d: _convolution,
     nn.Conv2d: _convolution,
     **dict.fromkeys(
-        (nn.MaxPool1d, nn.MaxPool2d), lambda link, _: LayerSizes(math.sqrt(_reads(link)))
+        (nn.MaxPool1d, nn.MaxPool2d),
+        lambda link, _: LayerSizes(math.sqrt(_windows_per_entry(link))),
     ),
     nn.AvgPool1d: _mean,
     nn.AvgPool2d: _mean,
-    nn.ReLU: _kept,
+    nn.ReLU: _slope_one,
     nn.Tanh: lambda link, _: LayerSizes(1.0, most=math.sqrt(link.behind.numel())),
-    nn.Flatten: _kept,
-    nn.Identity: _kept,
+    nn.Flatten: _slope_one,
+    nn.Identity: _slope_one,
 }

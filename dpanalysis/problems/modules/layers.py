@@ -433,10 +433,9 @@ class SummedOuterProducts(ParameterGradients):
 
 
 class EmbeddingGradients(ParameterGradients):
-    """Gradients in a table of ``rows`` rows: ``deltas`` (B, T, width) at row indices ``places``.
+    """Gradients in a table of ``rows`` rows: ``deltas`` (B, T, width) at rows ``places`` (B, T).
 
-    They are :class:`SummedOuterProducts` whose inputs are rows of the identity; ``places`` is
-    (B, T).
+    They are :class:`SummedOuterProducts` whose inputs are rows of the identity.
     """
 
     def __init__(self, deltas: Tensor, places: Tensor, rows: int) -> None:

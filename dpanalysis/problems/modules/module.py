@@ -446,7 +446,7 @@ class Module(GrowingRisk):
                 for where, part in self._network.sample_gradients(X, y)[1]:
                     gradients[:, where] = part.materialize()[:count]
                 found.append(gradients)
-        return self._back(torch.cat(found), w)
+        return self._to_caller(torch.cat(found), w)
 
     def line_losses(
         self, w: np.ndarray, direction: np.ndarray, rows: Any = None
@@ -464,7 +464,7 @@ class Module(GrowingRisk):
                     self._network.losses(X, y)[:count]
                     for X, y, _, count in self._chunks(start, chosen)
                 ]
-            return self._back(torch.cat(parts) if parts else start[:0], w)
+            return self._to_caller(torch.cat(parts) if parts else start[:0], w)
 
         return losses
 
@@ -493,7 +493,7 @@ class Module(GrowingRisk):
             with self._network.at(each):
                 guesses = [self._network.outputs(part).argmax(dim=1) for part in parts]
             fractions.append((torch.cat(guesses) == labels).to(torch.float64).mean())
-        found = self._back(torch.stack(fractions), w)
+        found = self._to_caller(torch.stack(fractions), w)
         return found if iterate.ndim == 2 else float(found[0])
 
 

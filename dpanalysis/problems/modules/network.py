@@ -145,7 +145,7 @@ class ModuleNetwork:
             and not is_modified(layers[path])
             and all("." not in place for place, _ in places)
         }
-        self._quick = [(path, layers[path]) for path in self._with_rule]
+        self._layers_with_rule = [(path, layers[path]) for path in self._with_rule]
 
     def __getstate__(self) -> dict[str, Any]:
         self.restore()
@@ -158,7 +158,7 @@ class ModuleNetwork:
             "_parameters_of",
             "_layers",
             "_with_rule",
-            "_quick",
+            "_layers_with_rule",
         )
         return {key: value for key, value in vars(self).items() if key not in own}
 
@@ -184,7 +184,7 @@ class ModuleNetwork:
         """Record from a few samples which layers are called, and which inputs depend on samples."""
         if not self._is_batched:
             self.restore()
-            with batched_recurrence(self._quick):
+            with batched_recurrence(self._layers_with_rule):
                 self._signatures = call_signatures(self._loss, self._layers, (*x, y))
 
     @property
@@ -279,7 +279,7 @@ class ModuleNetwork:
         with torch.no_grad():
             if self.forward == "vmap":
                 self.restore()
-                with batched_recurrence(self._quick):
+                with batched_recurrence(self._layers_with_rule):
                     return map_samples(function, samples)
             found = []
             for sample in zip(*samples):
@@ -340,7 +340,7 @@ class ModuleNetwork:
             losses, found = self._directly(x, y)
         else:
             self.restore()
-            with batched_recurrence(self._quick):
+            with batched_recurrence(self._layers_with_rule):
                 losses, calls, deltas = output_gradients(
                     self._loss, self._layers, (*x, y), self._signatures
                 )

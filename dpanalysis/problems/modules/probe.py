@@ -29,7 +29,7 @@ def refuse_by_name(module: nn.Module) -> None:
     # In the mode set by the user. The problem computes in ``eval()`` mode, and must not silently
     # turn one layer into another.
     for path, layer in module.named_modules():
-        why = _why_not(layer)
+        why = _refusal(layer)
         if why:
             name = f"{path} ({type(layer).__name__})" if path else type(layer).__name__
             raise ValueError(f"module must keep its samples apart, but its layer {name} {why}")
@@ -70,7 +70,7 @@ def check_loss(loss: Any) -> None:
         )
 
 
-def _why_not(layer: Any) -> str:
+def _refusal(layer: Any) -> str:
     if isinstance(layer, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
         return "spreads each batch over devices: give the module that it holds, its .module"
     if isinstance(layer, _BatchNorm):
@@ -269,10 +269,10 @@ def _tensors_at(tree: Any, place: int) -> list[Tensor]:
     return [e[place] for e in tensors if len(e) > place]
 
 
-def _nearly_equal(ones: list[Tensor], others: list[Tensor]) -> bool:
-    return len(ones) == len(others) and all(
+def _nearly_equal(first: list[Tensor], second: list[Tensor]) -> bool:
+    return len(first) == len(second) and all(
         a.shape == b.shape and torch.allclose(a.double(), b.double(), rtol=1e-3, atol=1e-6)
-        for a, b in zip(ones, others)
+        for a, b in zip(first, second)
     )
 
 
@@ -390,6 +390,6 @@ def _same_bits(
     return _equal(*found)
 
 
-def _equal(ones: Tensor, others: Tensor) -> bool:
+def _equal(first: Tensor, second: Tensor) -> bool:
     """Whether numbers are equal, with NaN equal to NaN."""
-    return bool(((ones == others) | (ones.isnan() & others.isnan())).all())
+    return bool(((first == second) | (first.isnan() & second.isnan())).all())

@@ -190,7 +190,7 @@ class _BatchedBackward(torch.autograd.Function):
         return _BatchedBackward._run(layer, x, deltas), 0
 
 
-def _quick(layer: Any, x: Any, hx: Any = None) -> Any:
+def _batched_forward(layer: Any, x: Any, hx: Any = None) -> Any:
     """Replace the layer's ``forward``, batched for sequences without an initial state."""
     single = None
     if hx is None and isinstance(x, Tensor) and x.ndim in (2, 3):
@@ -210,6 +210,6 @@ def batched_recurrence(layers: Layers) -> Iterator[None]:
     with ExitStack() as stack:
         for _, layer in layers:
             if is_recurrent(layer):
-                layer.forward = partial(_quick, layer)
+                layer.forward = partial(_batched_forward, layer)
                 stack.callback(vars(layer).pop, "forward", None)
         yield

@@ -213,7 +213,7 @@ class NetworkSums:
                 factors = usable(xp, factors)
             if not self._on_host or bool(xp.any(lost)):  # do not synchronize with a device
                 # A gradient that overflows counts as zero, and so must every factor of its
-                # product: inf * 0 would make the whole sum NaN.
+                # product: inf * 0 would make the whole sum NaN, which reveals the record.
                 hidden, deltas = _without(xp, lost, hidden), _without(xp, lost, deltas)
                 if factors is not None:
                     factors = xp.where(lost, zero(xp, factors), factors)
@@ -367,7 +367,7 @@ class Network(EmpiricalRisk):
 
         def losses(t: float) -> Any:
             with np.errstate(all="ignore"):
-                return self._back(self._sums.losses((start - t * step)[None, :], chosen), w)
+                return self._to_caller(self._sums.losses((start - t * step)[None, :], chosen), w)
 
         return losses
 
@@ -417,8 +417,8 @@ class Network(EmpiricalRisk):
         pick: Any = slice(None) if batched else 0
         return [
             (
-                self._back(weights[pick, ...], w),
-                None if bias is None else self._back(bias[pick, 0, :], w),
+                self._to_caller(weights[pick, ...], w),
+                None if bias is None else self._to_caller(bias[pick, 0, :], w),
             )
             for weights, bias in layers
         ]
@@ -451,7 +451,7 @@ class Network(EmpiricalRisk):
         iterate = self._iterate("w", w)
         W = iterate if iterate.ndim == 2 else iterate[None, :]
         with np.errstate(over="ignore", invalid="ignore"):
-            fraction = self._back(sums.accuracy(W), w)
+            fraction = self._to_caller(sums.accuracy(W), w)
         return fraction if iterate.ndim == 2 else float(fraction[0])
 
 

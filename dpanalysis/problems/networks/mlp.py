@@ -160,9 +160,8 @@ class MLP(Network, NonconvexRisk):
     def weak_growth(self, w: Any) -> tuple[Any, float]:
         """Return ``(beta1, beta2)`` of the weak growth condition at these weights; beta2 is 0.
 
-        Computed by :func:`~dpanalysis.theory.weak_growth_mlp` from the public row bound, with upper
-        bounds on the layers' spectral norms (:func:`~dpanalysis.theory.spectral_bound`) instead of
-        a decomposition.
+        :func:`~dpanalysis.theory.weak_growth_mlp` of the public row bound, with upper bounds on
+        the layers' spectral norms (:func:`~dpanalysis.theory.spectral_bound`), without an SVD.
 
         Examples
         --------

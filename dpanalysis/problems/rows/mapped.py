@@ -276,9 +276,9 @@ class Blocks(Chunks):
         X, y = self._read(chosen)
         orders: set[Order] = {bound.order for bound in self._bounds} or {2}
         norms = {order: self._norms(X, order) for order in orders}
-        lost = self._lost(y, norms)
+        lost = self._invalid_rows(y, norms)
         if lost.any():
-            X, y = _emptied(X, lost), np.where(lost, 1.0, y)
+            X, y = _with_zero_rows(X, lost), np.where(lost, 1.0, y)
             norms = {order: np.where(lost, 0.0, found) for order, found in norms.items()}
 
         def norms_of(_: Any, order: Order) -> Any:
@@ -290,7 +290,7 @@ class Blocks(Chunks):
         scale = row_scale(X, bounds, norms_of)
         return InMemoryRows(X, y, self._loss, scale, norms_of, bounds)
 
-    def _lost(self, y: Any, norms: dict[Order, Any]) -> Any:
+    def _invalid_rows(self, y: Any, norms: dict[Order, Any]) -> Any:
         """Return a mask of the rows that have become invalid, which count as zeros with label 1.
 
         A file may change after it was checked. An error in the middle of a run would reveal the
@@ -350,7 +350,7 @@ def _rows_in_block(width: int) -> int:
     return max(1, BLOCK_BYTES // (width + ROW_BYTES))
 
 
-def _emptied(X: Any, lost: Any) -> Any:
+def _with_zero_rows(X: Any, lost: Any) -> Any:
     """Return a copy of ``X`` with zeros in the ``lost`` rows."""
     if is_sparse(X):
         kept = np.where(np.repeat(lost, np.diff(X.indptr)), 0, X.data).astype(X.dtype)
