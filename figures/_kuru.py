@@ -491,7 +491,7 @@ class Experiment:
         return (
             f"Privacy: every run is ({EPSILON:g}, 0)-differentially private under replace-one by "
             f"basic composition of exact amplified losses. {self._spent(summary)} The guarantee "
-            "is that of one run; the plotted gaps are computed from the data and are not private."
+            "holds for one run; the plotted gaps are computed from the data and are not private."
         )
 
     def differences(self, scale: str) -> str:

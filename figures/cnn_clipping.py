@@ -346,6 +346,6 @@ def _finding(ends: Table, seconds: Table, tuned: bool) -> str:
     )
     return (
         f"{loss}; that VC is faster than the private methods that the paper times is "
-        f"{runs.time_in_words(seconds)}: GC here takes its norms from the backward pass, which the "
+        f"{runs.time_in_words(seconds)}; GC here takes its norms from the backward pass, which the "
         "paper does not time."
     )

@@ -9,7 +9,7 @@ TITLE = "Six private algorithms, m = n/100 (Kuru et al. 2022, Fig. 4)"
 EXPERIMENT = Experiment(
     data="cube",
     batch=0.01,
-    note="If noise dominates, b_t as scale instead of deviation adds log10(2) = .30.",
+    note="Where noise dominates, b_t as the scale, not the deviation, adds log10(2) = .30.",
 )
 
 settings = EXPERIMENT.settings

@@ -195,8 +195,9 @@ def finding(tables: dict[str, Table]) -> str:
         if similar:
             verdict = f"confirmed at q = {', '.join(similar)}"
         elif cheap:
-            verdict = f"confirmed at q = {', '.join(cheap)}, but the accuracy falls with them,"
-        said.append(f"{verdict} by the accounting {runs.called(accounting)} ({'; '.join(shown)})")
+            verdict = f"confirmed at q = {', '.join(cheap)}, but the accuracy falls as well,"
+        named = f'"{runs.called(accounting)}"'
+        said.append(f"{verdict} with the accounting {named} ({'; '.join(shown)})")
     return (
         "that subsampling can greatly reduce evaluations, to less than half of both counts, is "
         f"{', '.join(said)}. In brackets by q: gradients and losses at q = 1 divided by those at "

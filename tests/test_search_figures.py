@@ -319,9 +319,9 @@ def evaluations(rows):
 @pytest.mark.parametrize(
     ("small", "said"),
     [
-        ((10.0, 40.0, 0.84), "is confirmed at q = 0.02 by the accounting as printed, unproved"),
-        ((10.0, 40.0, 0.7), "is confirmed at q = 0.02, but the accuracy falls with them, by"),
-        ((10.0, 60.0, 0.84), "is refuted by the accounting as printed, unproved"),
+        ((10.0, 40.0, 0.84), 'is confirmed at q = 0.02 with the accounting "as printed, unproved"'),
+        ((10.0, 40.0, 0.7), "is confirmed at q = 0.02, but the accuracy falls as well, with"),
+        ((10.0, 60.0, 0.84), 'is refuted with the accounting "as printed, unproved"'),
     ],
 )
 def test_what_subsampling_saves_is_judged_at_every_q(small, said):

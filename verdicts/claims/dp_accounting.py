@@ -52,7 +52,7 @@ def randomized_response(worker: Worker, effort: Effort) -> Iterator[Evidence]:
         ("pld", 1, 10, used),
         ("rdp", 10, 1, used),
     ):
-        told = worker.call(
+        reported = worker.call(
             "randomized_response",
             kind=kind,
             parameter=0.5,
@@ -61,7 +61,7 @@ def randomized_response(worker: Worker, effort: Effort) -> Iterator[Evidence]:
             delta=delta,
         )
         what = f"{kind}, {loops} call(s) with count={count}: epsilon reported"
-        yield evidence(what, told, ">=", low, tolerance=1e-9)
+        yield evidence(what, reported, ">=", low, tolerance=1e-9)
 
 
 @register(
@@ -81,9 +81,9 @@ def replace_one(worker: Worker, effort: Effort) -> Iterator[Evidence]:
     exact = gaussian_epsilon(5.0 / 2.0 / math.sqrt(10.0), 1e-5)
     for kind, sigma, evidence in (("rdp", 5.0, printed), ("pld", 5.0, printed), ("rdp", 2.5, used)):
         setting = {"sigma": sigma, "rate": 1.0, "steps": 10, "delta": 1e-5}
-        told = worker.call("epsilons", kind=kind, relation="REPLACE_ONE", settings=[setting])
+        reported = worker.call("epsilons", kind=kind, relation="REPLACE_ONE", settings=[setting])
         what = f"{kind} of GaussianDpEvent({sigma:g}): epsilon reported for s = 5 C"
-        yield evidence(what, float(told[0]), ">=", exact)
+        yield evidence(what, float(reported[0]), ">=", exact)
 
 
 @register(
@@ -100,7 +100,7 @@ def upper_bounds(worker: Worker, effort: Effort) -> Iterator[Evidence]:
     """Compare the reported epsilon with the exact one."""
     chosen = settings(effort.random(), effort.cases(60, 1000))
     for kind in ("pld", "rdp"):
-        told = asked(worker, "epsilons", chosen, kind=kind, relation="ADD_OR_REMOVE_ONE")
-        least, loose = margins(told, chosen)
+        reported = asked(worker, "epsilons", chosen, kind=kind, relation="ADD_OR_REMOVE_ONE")
+        least, loose = margins(reported, chosen)
         what = f"{kind}: least (reported - exact); median of reported/exact is {loose:.4f}"
         yield printed(what, least, ">=", 0.0, tolerance=1e-9, cases=len(chosen))

@@ -43,15 +43,15 @@ def noise(worker: Worker, effort: Effort) -> Iterator[Evidence]:
     samples = effort.cases(10_000, 100_000)
     for name, delta in (("make_laplace", 0.0), ("make_gaussian", 0.01)):
         for kind in ("int", "float"):
-            told = worker.call("privacy_map", name=name, scale=1.0, kind=kind, distance=1)
-            epsilon = told if delta == 0.0 else gaussian_epsilon(1.0, delta)
+            reported = worker.call("privacy_map", name=name, scale=1.0, kind=kind, distance=1)
+            epsilon = reported if delta == 0.0 else gaussian_epsilon(1.0, delta)
             mechanism = sampler(worker, "release", seeded=False, name=name, scale=1.0, kind=kind)
             verdict = lower_bound(
                 mechanism, ({"value": 0.0}, {"value": 1.0}), epsilon, samples, delta=delta
             )
             yield printed(**found(verdict, f"{name}, {kind}"))
             exact = 1.0 if delta == 0.0 else 0.5
-            yield printed(f"{name}, {kind}: map(1)", told, ">=", exact)
+            yield printed(f"{name}, {kind}: map(1)", reported, ">=", exact)
 
 
 @register(
@@ -68,10 +68,10 @@ def conversion(worker: Worker, effort: Effort) -> Iterator[Evidence]:
     """Compare the reported epsilon with the exact one of one Gaussian."""
     drawn = settings(effort.random(), effort.cases(100, 1000))
     chosen = [replace(setting, rate=1.0, steps=1) for setting in drawn]
-    told = asked(worker, "gaussian_epsilons", chosen)
+    reported = asked(worker, "gaussian_epsilons", chosen)
     useful = np.array([setting.exact > 0.0 for setting in chosen])
     chosen = [setting for setting, keep in zip(chosen, useful) if keep]
-    least, loose = margins(told[useful], chosen)
+    least, loose = margins(reported[useful], chosen)
     what = f"least (reported - exact); median of reported/exact is {loose:.4f}"
     yield printed(what, least, ">=", 0.0, cases=len(chosen))
 
@@ -94,16 +94,16 @@ def choices(worker: Worker, effort: Effort) -> Iterator[Evidence]:
         for true in (0.2, 0.5, 0.6, 0.75, 0.99):
             if true < 1.0 / categories:
                 continue
-            told = worker.call("response_map", prob=true, categories=categories)
+            reported = worker.call("response_map", prob=true, categories=categories)
             exact = math.log(true * (categories - 1) / (1.0 - true))
-            least, cases = min(least, told - exact), cases + 1
+            least, cases = min(least, reported - exact), cases + 1
     yield printed(
         "responses: least (reported - exact)", least, ">=", 0.0, tolerance=1e-12, cases=cases
     )
     draw = sampler(worker, "noisy_max", seeded=False, scale=2.0)
-    told = worker.call("noisy_max_map", scale=2.0)
+    reported = worker.call("noisy_max_map", scale=2.0)
     pair = {"scores": [0.0, 0.0, 0.0]}, {"scores": [1.0, -1.0, -1.0]}
-    verdict = lower_bound(draw, pair, told, effort.cases(10_000, 100_000))
+    verdict = lower_bound(draw, pair, reported, effort.cases(10_000, 100_000))
     yield printed(**found(verdict, "noisy maximum"))
 
 
@@ -136,12 +136,12 @@ def amplification(worker: Worker, effort: Effort) -> Iterator[Evidence]:
     """Test one release, including the drawing of the sample."""
     for scale in (1.0, 0.5):
         sizes = _sizes("one", scale)
-        (told,) = worker.call("amplified_map", distance=2, **sizes)
+        (reported,) = worker.call("amplified_map", distance=2, **sizes)
         run = sampler(worker, "amplified", **sizes)
-        verdict = lower_bound(run, ONE_RECORD, float(told), effort.cases(10_000, 40_000))
+        verdict = lower_bound(run, ONE_RECORD, float(reported), effort.cases(10_000, 40_000))
         yield printed(**found(verdict, f"scale {scale:g}"))
         exact = math.log1p(0.1 * math.expm1(1.0 / scale))
-        yield printed(f"scale {scale:g}: map(2)", float(told), ">=", exact, tolerance=1e-12)
+        yield printed(f"scale {scale:g}: map(2)", float(reported), ">=", exact, tolerance=1e-12)
 
 
 @register(
@@ -158,15 +158,15 @@ def amplification(worker: Worker, effort: Effort) -> Iterator[Evidence]:
 )
 def amplified_composition(worker: Worker, effort: Effort) -> Iterator[Evidence]:
     """Compare one set of runs with the maps of the sum and of the amplified composition."""
-    told = {
+    reported = {
         kind: float(worker.call("amplified_map", distance=2, **_sizes(kind, 0.5))[0])
         for kind in ("parts", "whole")
     }
     run = sampler(worker, "amplified", **_sizes("parts", 0.5))
-    verdict = lower_bound(run, ONE_RECORD, told["parts"], effort.cases(10_000, 40_000))
+    verdict = lower_bound(run, ONE_RECORD, reported["parts"], effort.cases(10_000, 40_000))
     evidence = found(verdict, "four releases of one sample")
     yield printed(**evidence)
-    yield used(**{**evidence, "bound": told["whole"]})
+    yield used(**{**evidence, "bound": reported["whole"]})
 
 
 @register(
