@@ -164,8 +164,9 @@ Privacy: none is claimed; neither data nor noise are involved.
 Differences from the paper: Table 1 has O(r^-1) for Auto-S and O(r^-1/2) for PSAC. These are orders
 of the bounds (dotted), not of the bias: the norm where the noise-free method stops never exceeds
 tau_0/(1 - tau_1), for either rule, and tends to the same limit as r goes to 0; at r = 1 PSAC's is
-larger for the points at 4. With a fixed r the gradient does not tend to zero, although
-the text before Theorem 2 says that it does. The settings of Appendix C are not in our copy, so the mixture is ours.
+larger for the points at 4. With a fixed r the gradient does not tend to zero, although the text
+before Theorem 2 says that it does. The settings of Appendix C are not in our copy, so the mixture
+is ours.
 
 Finding: {_finding(table, stops)}
 """

@@ -412,7 +412,7 @@ def test_what_is_no_model_is_refused(tmp_path):
 def test_a_model_is_saved_to_a_folder_that_is_there(tmp_path):
     X, y = blobs(n=50, K=2)
     model = LogisticRegression(bounds=(-4, 4), random_state=0).fit(X, y)
-    with pytest.raises(FileNotFoundError, match=r"path must lie in an existing folder.*none.m\.json"):
+    with pytest.raises(FileNotFoundError, match=r"in an existing folder.*none.m\.json"):
         save(model, tmp_path / "none" / "m.json")
     save(model, tmp_path / "m.json")
     assert [path.name for path in tmp_path.iterdir()] == ["m.json"]
