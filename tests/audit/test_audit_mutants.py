@@ -1,4 +1,4 @@
-"""Negative controls: every mutant is caught, every twin is let go, by both engines."""
+"""Negative controls: both engines refute every mutant and no correct mechanism."""
 
 import importlib.metadata
 import itertools
@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 from dpanalysis import audit, privacy
 from dpanalysis.audit.strategies import query_sequences
 from dpanalysis.privacy.events import AboveThreshold
-from tests import twins as mutants
-from tests.twins import MUTANTS, lyu
+from tests import broken_mechanisms as mutants
+from tests.broken_mechanisms import MUTANTS, lyu
 
 by_name = pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
 
@@ -52,7 +52,7 @@ LOSSES = {
 
 @pytest.mark.slow
 @by_name
-def test_the_exact_engine_catches_the_mutant_and_lets_the_twin_go(mutant):
+def test_the_exact_engine_refutes_the_mutant_alone(mutant):
     assert mutant.engines == ("exact", "empirical")
     broken, correct = exact("broken", mutant), exact("correct", mutant)
     assert broken.refuted and broken.epsilon > 1.3 * mutant.claim
@@ -62,7 +62,7 @@ def test_the_exact_engine_catches_the_mutant_and_lets_the_twin_go(mutant):
 
 
 @pytest.mark.slow
-def test_the_black_box_engine_catches_every_mutant_and_lets_every_twin_go():
+def test_the_black_box_engine_refutes_the_mutants_alone():
     """At the default confidence: one of the 52 verdicts is a false alarm with chance < 5e-8."""
     # Outputs of several numbers take long to learn from, and fewer of them are enough.
     dear = "noise drawn once", "count ignored", "sparse vector", "one batch amplified twice"
@@ -82,8 +82,8 @@ def test_the_black_box_engine_catches_every_mutant_and_lets_every_twin_go():
 
 @pytest.mark.slow
 @by_name
-def test_the_twin_uses_its_budget(mutant):
-    """A twin with needlessly much noise would be no control: any auditor lets it go.
+def test_the_correct_mechanism_uses_its_budget(mutant):
+    """One with needlessly much noise would be no control: no auditor refutes it.
 
     The sparse vector and the two releases cannot be tight at one pair of data sets.
     """
@@ -360,7 +360,7 @@ def test_a_table_for_other_auditors():
     trusting = mutants.detection_table(lambda *a, delta: SimpleNamespace(refuted=False))
     assert [found.mutant for found in trusting] == list(MUTANTS)
     assert not any(found.passed for found in trusting)
-    assert "NOT CAUGHT; twin accepted" in str(trusting[0])
+    assert "NOT CAUGHT; correct one accepted" in str(trusting[0])
     paranoid = mutants.detection_table(lambda *a, delta: SimpleNamespace(refuted=True), MUTANTS[:2])
     assert not any(found.passed for found in paranoid)
     assert "FALSELY ACCUSED" in str(paranoid[0])

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from dpanalysis import Budget, audit
 from dpanalysis.audit import assertions, strategies
 from dpanalysis.audit.outcomes import draw_pairs, pairs_of
-from tests.twins import MUTANTS
+from tests.broken_mechanisms import MUTANTS
 
 pytest_plugins = ["pytester"]
 
@@ -95,7 +95,7 @@ def test_the_fixture_is_the_function(assert_private):
 
 
 @pytest.mark.parametrize("mutant", MUTANTS[:3], ids=lambda mutant: mutant.name)
-def test_mutants_fail_and_twins_pass(assert_private, mutant):
+def test_broken_mechanisms_fail_and_correct_ones_pass(assert_private, mutant):
     data = {"dataset": mutant.dataset, "neighbour": mutant.neighbour}
     claim = Budget(mutant.claim, mutant.delta, mutant.relation)
     with pytest.raises(AssertionError, match="Pair 1 of 1, as given"):

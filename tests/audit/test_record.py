@@ -14,7 +14,7 @@ import dpanalysis as dpa
 from dpanalysis import Budget, audit, privacy
 from dpanalysis.audit import GaussianPrivacy
 from dpanalysis.privacy import mechanisms
-from tests.twins import MUTANTS
+from tests.broken_mechanisms import MUTANTS
 
 DATA = np.array([[0.2, 0.1], [0.5, -0.3], [0.1, 0.4]])
 OTHER = np.array([[0.2, 0.1], [0.5, -0.3], [-0.9, 0.8]])
@@ -390,7 +390,7 @@ def test_post_processing_is_no_finding(name, seed):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
-def test_the_twins_of_mutants_have_no_finding(mutant):
+def test_correct_mechanisms_have_no_finding(mutant):
     claim = Budget(mutant.claim, mutant.delta, mutant.relation)
     found = audit.record(mutant.correct, mutant.dataset, mutant.neighbour, claim=claim)
     assert found.passed, str(found)

@@ -1,4 +1,4 @@
-"""Losses and penalties on their own, and the compiled twins of the losses."""
+"""Losses and penalties on their own, and the compiled versions of the losses."""
 
 import math
 
@@ -53,7 +53,7 @@ def test_derivatives_match_finite_differences(loss, y):
 @given(st.sampled_from(LOSSES), st.floats(), st.sampled_from([-1.0, 1.0]))
 @example(LOSSES[2], math.nan, 1.0)
 @example(LOSSES[3], -math.inf, 1.0)
-def test_compiled_twins_agree(loss, z, y):
+def test_compiled_versions_agree(loss, z, y):
     """At every number there is, NaN and infinities included."""
     arguments = (loss.width,) if hasattr(loss, "width") else ()
     for term, twin in zip((loss.value, loss.derivative), TWINS[type(loss)]):

@@ -36,7 +36,7 @@ class Mechanism(Protocol):
 
 @dataclass(frozen=True)
 class Mutant:
-    """A mechanism that breaks its promise, beside a twin that keeps the same one.
+    """A mechanism that violates its claim, with a correct one that satisfies it.
 
     Attributes
     ----------
@@ -57,7 +57,7 @@ class Mutant:
 
     Examples
     --------
-    >>> from tests import twins as mutants
+    >>> from tests import broken_mechanisms as mutants
     >>> mutant = mutants.MUTANTS[0]
     >>> mutant.name, mutant.claim, mutant.engines
     ('laplace by standard deviation', 1.0, ('exact', 'empirical'))
@@ -128,7 +128,7 @@ def exact_verdict(
 
     Examples
     --------
-    >>> from tests.twins import MUTANTS
+    >>> from tests.broken_mechanisms import MUTANTS
     >>> mutant = MUTANTS[0]
     >>> exact_verdict(mutant.broken, mutant.dataset, mutant.neighbour, mutant.claim)
     ExactVerdict(refuted=True, epsilon=1.4142, claim=1.0, delta=0.0)
@@ -162,7 +162,7 @@ def _least_epsilon(p: Law, q: Law, delta: float) -> float:
 
 @dataclass(frozen=True)
 class Detection:
-    """What an auditor says about a mutant and its twin.
+    """What an auditor says about a mutant and the correct mechanism.
 
     Attributes
     ----------
@@ -172,10 +172,10 @@ class Detection:
 
     Examples
     --------
-    >>> from tests import twins as mutants
+    >>> from tests import broken_mechanisms as mutants
     >>> verdict = ExactVerdict(refuted=False, epsilon=1.0, claim=1.0, delta=0.0)
     >>> print(Detection(mutants.MUTANTS[0], verdict, verdict))
-    laplace by standard deviation: claims 1, NOT CAUGHT; twin accepted
+    laplace by standard deviation: claims 1, NOT CAUGHT; correct one accepted
     """
 
     mutant: Mutant
@@ -184,14 +184,16 @@ class Detection:
 
     @property
     def passed(self) -> bool:
-        """Whether the auditor caught the mutant and let its twin go."""
+        """Whether the auditor refuted the mutant and not the correct mechanism."""
         return bool(self.broken.refuted) and not self.correct.refuted
 
     def __str__(self) -> str:
         found = getattr(self.broken, "epsilon", math.nan)
         caught = f"caught (epsilon >= {found:.4g})" if self.broken.refuted else "NOT CAUGHT"
-        twin = "FALSELY ACCUSED" if self.correct.refuted else "accepted"
-        return f"{self.mutant.name}: claims {self.mutant.claim:.4g}, {caught}; twin {twin}"
+        correct = "FALSELY ACCUSED" if self.correct.refuted else "accepted"
+        return (
+            f"{self.mutant.name}: claims {self.mutant.claim:.4g}, {caught}; correct one {correct}"
+        )
 
 
 # Mistakes with the noise of a release, or with the sensitivity to which it is calibrated

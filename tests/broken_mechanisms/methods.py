@@ -208,7 +208,7 @@ def _mutant(
 # Half of the budget for the comparisons and half for the value, with noise of its own.
 _NUMERIC = SparseVector(2.0, 4.0, cutoff=1, values=True, value_scale=1.0)
 
-# Algorithm 2 of the paper is private, so it serves as a twin.
+# Algorithm 2 of the paper is private, so it serves as the correct one.
 SPARSE_VECTOR = (
     _mutant(
         3,

@@ -1,19 +1,19 @@
 """Broken mechanisms as negative controls for auditors.
 
-Every mutant has a mistake that was made in a paper, in published code or in a library, and stands
-beside a twin that keeps the same promise. An audit must refute the mutant and must not refute its
-twin; :func:`detection_table` puts any auditor to this test.
+Every mutant has a mistake that was made in a paper, in published code or in a library, and is
+paired with a correct mechanism that makes the same claim. An audit must refute the mutant and must
+not refute the correct one; :func:`detection_table` puts any auditor to this test.
 
 Examples
 --------
->>> from tests import twins as mutants
+>>> from tests import broken_mechanisms as mutants
 >>> len(mutants.MUTANTS)
 26
 >>> table = mutants.detection_table(mutants.exact_verdict, mutants.MUTANTS[:3])
 >>> all(found.passed for found in table)
 True
 >>> print(table[0])
-laplace by standard deviation: claims 1, caught (epsilon >= 1.414); twin accepted
+laplace by standard deviation: claims 1, caught (epsilon >= 1.414); correct one accepted
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ MUTANTS: tuple[Mutant, ...] = (
 def detection_table(
     auditor: Callable[..., Any] | None = None, mutants: Iterable[Mutant] = MUTANTS, **options: Any
 ) -> list[Detection]:
-    """Run an auditor on every mutant, which it should refute, and on its correct twin.
+    """Run an auditor on every mutant, which it should refute, and on its correct version.
 
     Parameters
     ----------
@@ -67,7 +67,7 @@ def detection_table(
     Returns
     -------
     list of Detection
-        One for each mutant; ``passed`` where it was caught and its twin was not.
+        One for each mutant; ``passed`` where it was caught and the correct one was not.
 
     Examples
     --------
