@@ -41,7 +41,7 @@ def write_figure(
         save_table(folder / f"{table_name}.csv", table, {"scale": scale, **settings})
         files[f"{table_name}.csv"] = len(next(iter(table.values()), ()))
     with plotting.style():
-        _save(picture, folder / name)
+        _save(picture, folder / name, scale)
     about = {
         "name": name,
         "title": title,
@@ -57,12 +57,14 @@ def write_figure(
         json.dump(about, file, indent=1, ensure_ascii=False)
 
 
-def _save(picture: Figure, stem: Path) -> None:
+def _save(picture: Figure, stem: Path, scale: str) -> None:
     """Write PNG and PDF like ``savefig``, without its trial drawing and with a single layout."""
     import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.backends.backend_pdf import FigureCanvasPdf
 
+    if scale == "quick":  # publishers want the style's TrueType fonts, which take longer to embed
+        matplotlib.rcParams["pdf.fonttype"] = 3
     picture.set_dpi(matplotlib.rcParams["savefig.dpi"])
     engine = picture.get_layout_engine()
     if engine is not None:
