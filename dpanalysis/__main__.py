@@ -196,7 +196,7 @@ def _known(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> li
 
 def _without_exponent(text: str) -> str:
     """Return -1e3 as -1000, which argparse does not mistake for an option."""
-    return format(Decimal(text), "f") if re.fullmatch(r"-\d+\.?\d*[eE][-+]?\d\d?", text) else text
+    return format(Decimal(text), "f") if re.fullmatch(r"-\d+\.?\d*[eE][-+]?\d{1,3}", text) else text
 
 
 def main(argv: Sequence[str] | None = None) -> int:

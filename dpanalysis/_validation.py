@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import sys
 import warnings
 from collections.abc import Sequence
@@ -13,7 +12,7 @@ import numpy as np
 
 __tracebackhide__ = True  # pytest shows the line that calls this package
 
-_PACKAGE = os.path.dirname(__file__) + os.sep
+_CALLERS = ("dpanalysis", "sklearn", "joblib")  # a warning points at the code outside them
 
 
 def check_number(
@@ -112,9 +111,9 @@ def refuse_mask(name: str, array: Any) -> None:
 
 
 def warn_caller(message: str, category: type[Warning] = UserWarning) -> None:
-    """Warn with the first line of the call stack that is outside this package."""
+    """Warn with the first line of the call stack outside this package and those that call it."""
     level, frame = 1, sys._getframe()
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in _CALLERS:
         level, frame = level + 1, frame.f_back
     warnings.warn(message, category, stacklevel=level)
 

@@ -251,9 +251,8 @@ def run(arguments: argparse.Namespace, fail: Callable[[str], Any]) -> int:
 
 
 def _fit(arguments: argparse.Namespace) -> int:
-    from .linear_model import save
     from .linear_model.classifiers import fit_blocks
-    from .linear_model.saving import atomic_file
+    from .linear_model.saving import atomic_file, model_json
     from .preprocessing.encoder import PublicEncoder, read_domain
 
     outputs = {"--out": arguments.out, "--card": arguments.card}
@@ -275,11 +274,20 @@ def _fit(arguments: argparse.Namespace) -> int:
         fit_blocks(model, encoder, lines.labeled(list(domain), arguments.label, _reader(model)))
     from sklearn.pipeline import Pipeline
 
-    save(Pipeline([("encoder", encoder), ("model", model)]), arguments.out)
+    text = model_json(Pipeline([("encoder", encoder), ("model", model)]))
+    try:
+        with atomic_file(arguments.out) as out:
+            out.write(text)
+    except OSError as error:
+        print(text, flush=True)  # its budget is spent
+        raise OSError(
+            f"{arguments.out} could not be written ({error.strerror}): the lines above are the "
+            "model, to be saved as that file"
+        ) from error
+    print(model.privacy_, flush=True)
     if arguments.card:
         with atomic_file(arguments.card) as page:
             page.write(model.privacy_.to_html())
-    print(model.privacy_)
     return 0
 
 

@@ -15,6 +15,7 @@ from ..privacy.accounting import accountant as accounting
 from ..privacy.accounting.accountant import ACCOUNTANTS
 from ..privacy.accounting.curves import PrivacyCurve, curve_of_epsilons, privacy_curve
 from ..privacy.accounting.relations import Budget
+from ..privacy.accounting.runs import directed
 from ..privacy.budget import Filter
 from ..privacy.events import Event, Repeated
 from ..privacy.ledger import Ledger, at_each, html_table
@@ -109,7 +110,7 @@ class Result:
             ("status", self.status),
             ("iterations", str(self.iterations)),
             ("budget", "none" if self.budget is None else repr(self.budget)),
-            (f"epsilon at delta = {delta:g}", f"{self.epsilon(delta):.6g}"),
+            (f"epsilon at delta = {delta:g}", directed(self.epsilon(delta), 6)),
             ("relation", self.ledger.relation),
             ("events", f"{len(self.ledger)} of one replicate"),
         ]

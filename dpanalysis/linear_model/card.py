@@ -7,10 +7,10 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
-from decimal import ROUND_CEILING, Context, Decimal
 from typing import Any
 
 from ..privacy.accounting.curves import PrivacyCurve
+from ..privacy.accounting.runs import directed
 from ..privacy.ledger import Ledger
 
 _RELATIONS = {
@@ -28,13 +28,6 @@ _CHOICE_REPEATS = (
     "RESEARCH ONLY: rng was given to the choice, and who knows it can undo the noise of its "
     "scores; pass rng='os' for a release"
 )
-
-
-def at_least(value: float, digits: int) -> str:
-    """Return a number to some digits, rounded up, but for what floating point has added."""
-    near = Decimal(f"{value:.12g}")
-    above = Context(prec=digits, rounding=ROUND_CEILING).create_decimal(near)
-    return f"{float(above):.{digits}g}"
 
 
 @dataclass(frozen=True)
@@ -90,9 +83,9 @@ class PrivacyCard:
         return "\n".join(lines).rstrip()
 
     def _guarantee(self) -> str:
-        delta = f"delta = {at_least(self.delta, 3)}" + (" (pure)" if self.delta == 0.0 else "")
+        delta = f"delta = {directed(self.delta, 3)}" + (" (pure)" if self.delta == 0.0 else "")
         alone = ", for what the ledger lists, which may not be all" if self.not_counted else ""
-        return f"epsilon = {at_least(self.epsilon, 6)}, {delta}{alone}: {_RELATIONS[self.relation]}"
+        return f"epsilon = {directed(self.epsilon, 6)}, {delta}{alone}: {_RELATIONS[self.relation]}"
 
     def _in_words(self) -> str:
         """Return an attacker's largest true positive rate at a false positive rate of 1/100."""

@@ -6,7 +6,6 @@ The code shared with the regressors is in :mod:`.estimator`.
 from __future__ import annotations
 
 import math
-import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -15,7 +14,7 @@ import numpy as np
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 
-from .._validation import check_number, check_positive
+from .._validation import check_number, check_positive, warn_caller
 from ..losses import Hinge, HuberizedHinge, Logistic, Loss, check_loss
 from ..methods.base import Method
 from ..preprocessing.encoder import PublicEncoder, is_missing
@@ -161,7 +160,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
                 expected = expected_accuracy(facts, part, slope, C, descends)
                 if expected and expected.noise > 1.0:
                     text = _little(expected, facts.n, D.shape[1], budget.limit)
-                    warnings.warn(text, PrivacyWarning, stacklevel=4)
+                    warn_caller(text, PrivacyWarning)
             one = run(problem, part, source, C, chosen, descends)
             runs.append(replace(one, expected=expected))
         return runs

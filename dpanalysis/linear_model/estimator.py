@@ -7,7 +7,6 @@ a card.
 from __future__ import annotations
 
 import math
-import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -17,7 +16,7 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from .._validation import check_number, check_positive, refuse_mask
+from .._validation import check_number, check_positive, refuse_mask, warn_caller
 from ..preprocessing.columns import LearnedRanges, all_or_nothing, columns_of, refuse_nan
 from ..preprocessing.encoder import is_missing
 from ..privacy.accounting.relations import REPLACE_ONE, Budget, check_relation
@@ -199,13 +198,13 @@ class PrivateLinearModel(BaseEstimator, ABC):
             past.add(self._cost(table, budget, upstream))
             if upstream.repeated:
                 text = _SEARCHED.format(self._chosen_privately)
-                warnings.warn(text, PrivacyWarning, stacklevel=2)
+                warn_caller(text, PrivacyWarning)
             if past.fits > 1:
-                warnings.warn(_AGAIN.format(past.fits, past), PrivacyWarning, stacklevel=2)
+                warn_caller(_AGAIN.format(past.fits, past), PrivacyWarning)
             if upstream.steps:
-                warnings.warn(_STEPS.format(upstream.steps), PrivacyWarning, stacklevel=2)
+                warn_caller(_STEPS.format(upstream.steps), PrivacyWarning)
             if bounds_note == NO_BOUNDS:
-                warnings.warn(_CUT, PrivacyWarning, stacklevel=2)
+                warn_caller(_CUT, PrivacyWarning)
             if sparse or self._nominal(n) * d * X.itemsize <= _IN_MEMORY:
                 self._fit_design(
                     design.rows(X), targets, known, design, budget, bounds_note, upstream

@@ -17,7 +17,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..preprocessing.columns import LearnedRanges
-from .card import at_least
+from ..privacy.accounting.runs import directed
 
 _KEPT = 512  # digests per sketch
 _TABLES = 256  # tables that a process remembers
@@ -137,8 +137,8 @@ class Spent:
 
     def __str__(self) -> str:
         epsilon = self.epsilon + math.fsum(each.epsilon for each in self.learned)
-        delta = f", delta = {at_least(self.delta, 3)}" if self.delta else ""
-        return f"epsilon = {at_least(epsilon, 6)}{delta}"
+        delta = f", delta = {directed(self.delta, 3)}" if self.delta else ""
+        return f"epsilon = {directed(epsilon, 6)}{delta}"
 
 
 class Fits:

@@ -8,14 +8,13 @@ numbers, and a residual can be clipped. ``python -m benchmarks regression`` comp
 from __future__ import annotations
 
 import math
-import warnings
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.base import RegressorMixin
 
-from .._validation import check_number
+from .._validation import check_number, warn_caller
 from ..clipping import Flat
 from ..losses import Huber, Loss, SquaredError
 from ..methods.sgd import SGD
@@ -303,7 +302,7 @@ class Ridge(RegressorMixin, PrivateLinearModel):
             expected = expected_r2(facts, method, noise_length(narrow, budget), width)
         if expected < 0.5:
             text = _little(expected, facts.n, D.shape[1], budget.limit)
-            warnings.warn(text, PrivacyWarning, stacklevel=4)
+            warn_caller(text, PrivacyWarning)
         found = run(chosen, budget, rng, "auto", method)
         return [replace(found, expected=Expected(chosen.loss, expected))]
 

@@ -102,6 +102,13 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
     >>> bool((again.decision_function(X) == model.decision_function(X)).all())
     True
     """
+    text = model_json(model)
+    with atomic_file(path) as file:
+        file.write(text)
+
+
+def model_json(model: Any) -> str:
+    """Return the text of a fitted model's file; raises as :func:`save` does."""
     steps = [step for _, step in model.steps] if isinstance(model, Pipeline) else [model]
     *before, last = steps
     if type(last) not in _KINDS.values() or [type(s) for s in before] not in ([], [PublicEncoder]):
@@ -139,8 +146,7 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
         "intercept": np.asarray(last.intercept_).tolist(),
         "privacy": json.loads(last.privacy_.to_json()),
     }
-    with atomic_file(path) as file:
-        file.write(json.dumps(content, indent=1, allow_nan=False) + "\n")
+    return json.dumps(content, indent=1, allow_nan=False) + "\n"
 
 
 def _dtype_name(classes: np.ndarray | None) -> str | None:

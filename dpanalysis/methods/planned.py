@@ -166,7 +166,8 @@ def _better(request: NoiseRequest, importance: np.ndarray, calibrated: np.ndarra
     if request.accountant not in ("tightest", "pure"):
         return calibrated
     pure = _pure_scales(request, importance)
-    return min((pure, calibrated), key=lambda scales: float(importance @ scales**2))
+    with np.errstate(over="ignore"):  # of noise for budgets as small as 1e-200
+        return min((pure, calibrated), key=lambda scales: float(importance @ scales**2))
 
 
 def _pure_scales(request: NoiseRequest, importance: np.ndarray) -> np.ndarray:

@@ -303,6 +303,13 @@ def test_laplace_noise_fits_by_the_accountant_asked_for(accountant):
     assert 0.99 < spent <= 1.0 + 1e-9
 
 
+@pytest.mark.parametrize("delta", [0.0, 1e-6])
+def test_a_budget_of_next_to_nothing_is_spent_without_a_warning(delta):
+    method = dpa.methods.GradientDescent(0.5, 2)
+    result = dpa.minimize(small_problem(), method, dpa.Budget(1e-200, delta), rng=0)
+    assert 0.0 <= result.epsilon() <= 1e-200 and np.isfinite(result.w).all()
+
+
 def test_calibration_knows_the_clipping_rule():
     """A clip norm a tenth of the row bound: the noise is a tenth, and the budget is used up."""
     budget, scales = dpa.Budget(1.0, 1e-5), []

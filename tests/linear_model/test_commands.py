@@ -3,6 +3,7 @@
 import csv
 import gzip
 import json
+import os
 
 import numpy as np
 import pytest
@@ -276,6 +277,22 @@ def test_a_file_is_written_whole_or_not_at_all(folder, capsys, monkeypatch):
     assert main([*argv[:1], "test.csv", *argv[2:-1], "/dev/null"]) == 0
 
 
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a device that is always full")
+def test_a_model_that_cannot_be_written_is_printed(folder, capsys):
+    """Its budget is spent."""
+    with pytest.raises(SystemExit):
+        main([*FIT, "--out", "/dev/full", "--force", "--card", "card.html", "--seed", "0"])
+    said = capsys.readouterr()
+    assert "/dev/full could not be written (No space left on device)" in said.err
+    (folder / "kept.json").write_text(said.out)
+    main([*FIT, "--out", "m.json", "--seed", "0"])
+    assert load("kept.json")[-1].coef_.tolist() == load("m.json")[-1].coef_.tolist()
+    capsys.readouterr()
+    with pytest.raises(SystemExit):  # the card is on the screen before it is written
+        main([*FIT, "--out", "n.json", "--card", "/dev/full", "--force"])
+    assert load("n.json") and "epsilon = 5" in capsys.readouterr().out
+
+
 def test_the_template_leaves_the_label_out(folder, capsys):
     assert main(["domain", "train.csv", "--label", "rich"]) == 0
     said = capsys.readouterr().out
@@ -332,7 +349,7 @@ def test_regression_says_what_it_wants(hours, capsys):
     fails(capsys, fit, "--target-bounds is for --kind ridge, which needs them")
     logistic = ["fit", "hours.csv", *NUMBERS, "--kind", "logistic", "--target-bounds", "0", "1"]
     fails(capsys, logistic, "--target-bounds is for --kind ridge")
-    for low, high in ("1", "1"), ("2", "1"), ("nan", "1"), ("0", "inf"):
+    for low, high in ("1", "1"), ("2", "1"), ("nan", "1"), ("0", "inf"), ("-1e308", "-1e309"):
         fails(capsys, [*fit, "--target-bounds", low, high], "target_bounds")
     (hours / "semicolons.csv").write_text("age;hours\n3;1,5\n")
     other = ["fit", "semicolons.csv", *NUMBERS, "--target-bounds", "0", "1"]

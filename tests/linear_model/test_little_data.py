@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sklearn.pipeline import make_pipeline
 
 import dpanalysis as dpa
 from dpanalysis.linear_model import (
@@ -84,7 +85,8 @@ def test_what_is_expected_is_what_is_measured(case):
 @pytest.mark.parametrize("n, warned", [(200, True), (2000, False)])
 def test_the_warning_names_what_it_is_from_and_what_helps(n, warned, recwarn):
     X = np.random.default_rng(n).uniform(size=(n, 20))
-    LogisticRegression(1.0, bounds=(0, 1), random_state=0).fit(X, X[:, 0] > 0.5)
+    model = LogisticRegression(1.0, bounds=(0, 1), random_state=0)
+    make_pipeline(model).fit(X, X[:, 0] > 0.5)
     texts = [str(each.message) for each in recwarn if LITTLE in str(each.message)]
     assert len(texts) == warned
     if warned:

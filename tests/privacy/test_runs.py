@@ -2,6 +2,9 @@
 
 import math
 import re
+from dataclasses import replace
+from decimal import ROUND_FLOOR
+from fractions import Fraction
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +15,7 @@ from hypothesis import strategies as st
 import dpanalysis as dpa
 from dpanalysis import privacy
 from dpanalysis.__main__ import main
-from dpanalysis.privacy.accounting.runs import SAMPLINGS, mixture_lower_epsilon
+from dpanalysis.privacy.accounting.runs import SAMPLINGS, directed, mixture_lower_epsilon
 from dpanalysis.privacy.events import Gaussian, Repeated, Sampled
 
 ADD = "add_or_remove_one"
@@ -96,6 +99,26 @@ def test_next_to_no_noise_has_bounds_too(sigma):
         found = dpa.accounting(sigma, sampling=sampling, steps=10, delta=1e-5, **sizes)
         assert 10.0 < found.lower <= found.epsilon
         assert found.lower > 600.0 or sigma > 0.02
+
+
+@given(st.floats(1e-8, 1e12), st.integers(1, 12))
+def test_printed_bounds_are_rounded_outwards(value, digits):
+    """At most by the unit of the last digit; digits that floating point adds do not count."""
+    up, down = Fraction(directed(value, digits)), Fraction(directed(value, digits, ROUND_FLOOR))
+    unit = Fraction(10) ** (math.floor(math.log10(value)) + 1 - digits)
+    near = Fraction(value)
+    assert down <= near * (1 + Fraction(1, 10**11)) and near <= up * (1 + Fraction(1, 10**11))
+    assert up - down <= unit * (1 + Fraction(1, 10**6))
+
+
+def test_printed_bounds_have_two_decimals_or_at_most_six_digits():
+    values = {4.6501: "4.66", 10.6601: "10.67", 0.00123001: "0.00124", 12498922.01: "1.2499e+07"}
+    for value, text in values.items():
+        found = dpa.accounting(1.0, sampling="full", steps=1, delta=0.1)
+        assert f"at most {text}," in str(replace(found, epsilon=value))
+    assert "data lose 4.65:" in str(replace(found, lower=4.6599))
+    alone = dpa.accounting(1e-9, sampling="poisson", rate=0.1, steps=100, delta=1e-5)
+    assert "at most 5.005e+19, and some data lose 0:" in str(alone)
 
 
 def test_a_lower_bound_of_one_step_against_its_integral():

@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from decimal import ROUND_CEILING, ROUND_FLOOR, Context
 from typing import Any
 
 import numpy as np
@@ -86,22 +87,28 @@ class RunEpsilon:
 
 
 def _up(value: float) -> str:
-    return _digits(value, math.ceil)
+    return _digits(value, ROUND_CEILING)
 
 
 def _down(value: float) -> str:
-    return _digits(value, math.floor)
+    return _digits(value, ROUND_FLOOR)
 
 
-def _digits(value: float, rounded: Callable[[float], int]) -> str:
-    """Format a number with three digits, or two decimals, rounded in one direction."""
-    if value == 0.0 or math.isinf(value):
-        return f"{value:g}"
-    places = max(2, 2 - math.floor(math.log10(value)))
-    scaled = value * 10.0**places
-    near = round(scaled)  # kept if the number already lies on the grid, up to floating point
-    near = near if abs(scaled - near) < 1e-9 * scaled else rounded(scaled)
-    return f"{near / 10.0**places:.{places}f}"
+def _digits(value: float, rounding: str) -> str:
+    """Format a number with three digits or two decimals, or with six digits from a million on."""
+    if value == 0.0 or not 1e-4 <= value < 1e6:
+        return directed(value, 6 if value >= 1e6 else 3, rounding)
+    digits = max(3, math.floor(math.log10(value)) + 3)
+    return f"{float(directed(value, digits, rounding)):#.{digits}g}"
+
+
+def directed(value: float, digits: int, rounding: str = ROUND_CEILING) -> str:
+    """Return a number to some digits, rounded in one direction, by default up.
+
+    Its digits beyond the twelfth, which floating point may have added, do not count.
+    """
+    near = Context(prec=digits, rounding=rounding).create_decimal(f"{value:.12g}")
+    return f"{float(near):.{digits}g}"
 
 
 @dataclass(frozen=True)
@@ -457,6 +464,8 @@ def mixture_lower_epsilon(chances: ArrayLike, mu: float, delta: float, steps: in
     ends = np.interp((np.arange(first, last) + 0.5) * width, losses, at)
     with_it, without = _cells(np.concatenate([at[:1], ends, at[-1:]]), law, none, shifts)
     some = with_it > 1e-6 * delta / steps * width
+    if not some.any():
+        return 0.0
     mass, without = with_it[some], np.maximum(without[some], 1e-290)  # more Q-mass means less loss
     losses = np.log(mass) - np.log(without) - 1e-12  # rounding of the cells
 
