@@ -257,17 +257,20 @@ def row_blocks(
 ) -> Iterator[tuple[int, int, Any]]:
     """Yield ``(lo, hi, X[lo:hi])`` over blocks of ``most`` entries, or of 128 MB on a device.
 
-    A block has at most ``rows`` rows, if given. Larger blocks are whole multiples of the portion
-    of a row product, which would copy a partial one.
+    A block has at most ``rows`` rows, if given. Larger dense blocks are whole multiples of the
+    portion of a row product, which would copy a partial one.
     """
-    n = X.shape[0]
-    width = (X.nnz // max(1, n) if is_sparse(X) else X.shape[-1]) if X.ndim == 2 else 1
-    entries = most if is_sparse(X) or is_numpy_array(X) else _DEVICE_ENTRIES
+    n, sparse = X.shape[0], is_sparse(X)
+    width = (X.nnz // max(1, n) if sparse else X.shape[-1]) if X.ndim == 2 else 1
+    entries = most if sparse or is_numpy_array(X) else _DEVICE_ENTRIES
     step = max(1, min(rows or n, entries // max(1, width)))
+    if sparse and 0 < n <= step:
+        yield 0, n, X  # a slice would be a copy
+        return
     step -= step % WHOLE if step > WHOLE else 0
     for lo in range(0, n, step):
         hi = min(n, lo + step)
-        yield lo, hi, X[lo:hi, ...] if not is_sparse(X) else X[lo:hi]
+        yield lo, hi, X[lo:hi, ...] if not sparse else X[lo:hi]
 
 
 def row_norms(X: Any, order: Order) -> Any:
