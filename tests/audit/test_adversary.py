@@ -1,4 +1,4 @@
-"""Every correction of a paper stands against an argument for the paper."""
+"""Every correction of a paper withstands a check that argues for the paper."""
 
 import json
 import os
@@ -114,7 +114,7 @@ def test_reports_show_why():
         assert all(word in text for word in (*words.values(), "holds, proof repaired", "b: 3 "))
 
 
-def test_errata_name_the_claims_that_judge_no_print():
+def test_errata_name_the_claims_that_judge_code_or_figures():
     def claim(id, **judged):
         return Claim(id, "(1)", "p", "", "holds", lambda effort: [printed("a", *GOOD)], **judged)
 

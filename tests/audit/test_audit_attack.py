@@ -1,4 +1,4 @@
-"""The search finds worst cases, and every bound that is weakened breaks under it."""
+"""The search finds worst cases, and a violation of every bound that is weakened."""
 
 import math
 from functools import partial
@@ -194,7 +194,7 @@ def test_batches_without_replacement_are_uniform(n, m):
     for law in (sampling.first, sampling.second):
         assert law.sum() == pytest.approx(1.0)
         assert np.count_nonzero(law) == math.comb(n, m)
-    # A release that says whether the record is there: with probability m/n.
+    # The batch contains the record with probability m/n.
     both = (sampling.first > 0.0) & (sampling.second > 0.0)
     assert sampling.first[~both].sum() == pytest.approx(m / n)
 
@@ -211,7 +211,7 @@ def test_poisson_batches_are_independent_coins(rate):
 
 @pytest.mark.parametrize("relation", [ADD_OR_REMOVE_ONE, REPLACE_ONE])
 def test_looking_at_one_record_is_the_enumeration_of_all_batches(relation):
-    """Response on one record's presence: the lumped batches give the law of all of them."""
+    """Randomized response on the presence of one record: lumped batches have the full law."""
     n, m, q = 4, 1, 0.25
     yes, no = [0.8, 0.2], [0.3, 0.7]
     if relation == REPLACE_ONE:
@@ -256,7 +256,7 @@ def test_finite_laws_have_the_divergences_of_the_noise(order, spread):
 
 
 @pytest.mark.parametrize("noise", ["gaussian", "laplace"])
-def test_cells_lose_little_and_never_gain(noise):
+def test_cells_have_slightly_less_divergence_and_never_more(noise):
     pair = composition.cells(noise, 1.3)
     center = releases.gaussian if noise == "gaussian" else releases.laplace
     for epsilon in (0.0, 0.3):
@@ -265,10 +265,10 @@ def test_cells_lose_little_and_never_gain(noise):
         assert exact * 0.995 < cut <= exact * (1.0 + 1e-9)
 
 
-def test_a_transcript_is_a_law_and_stops_where_the_filter_says_no():
+def test_a_transcript_is_a_law_and_stops_where_the_filter_refuses():
     coins = np.array([[0.8, -0.8]] * composition.NODES)  # each of loss .8
     laws = composition.transcript(Filter(privacy.Budget(1.7)), coins, weaken=False)
-    assert laws.shape == (2, 4)  # two coins of four
+    assert laws.shape == (2, 4)  # two flips, four outcomes
     np.testing.assert_allclose(laws.sum(axis=1), 1.0)
     assert np.abs(np.log(laws[0] / laws[1])).max() == pytest.approx(1.6)
     weakened = composition.transcript(Filter(privacy.Budget(1.7)), coins)
@@ -277,7 +277,7 @@ def test_a_transcript_is_a_law_and_stops_where_the_filter_says_no():
 
 
 def test_subsampled_densities_keep_their_tails_at_rate_one():
-    """At rate 1 both directions are one: nothing of the far tail may be lost."""
+    """At rate 1 both directions agree, if no part of the far tail is lost."""
     for law in (audit.subsampled_gaussian, audit.subsampled_laplace):
         pair = law(0.3, 1.0, 1.0)
         there = audit.renyi_divergence(*pair, 2.0)
@@ -293,7 +293,7 @@ BUDGET = {"epsilon": LOSS, "delta": DELTA}
 
 
 class Costs(Event):
-    """An event with costs from outside."""
+    """An event with given costs."""
 
     def __init__(self, rdp, pure=math.inf):
         self._rdp, self._pure = rdp, pure
@@ -314,7 +314,7 @@ def euclidean_laplace(excess, scale, shift):
 
 
 def rare_answer_misplaced(order, loss):
-    """The hole that this search found: e^(-order loss) where e^(-(order - 1) loss) belongs."""
+    """A former error that this search found: e^(-order loss) for e^(-(order - 1) loss)."""
     if order * loss < 20.0:
         return privacy.rdp_pure(order, loss)
     weight = special.expit(loss)
@@ -345,7 +345,7 @@ def tables(logits, **more):
 
 
 def swapped_only(order, curve, loss, fraction, n, m):
-    """The pair of randomized response on a Poisson batch, only as seen by the one added."""
+    """Divergence of randomized response on a Poisson batch, in one direction only."""
     yes, no = sampling.randomized_response(loss)
     return float(renyi_curve([no], [fraction * yes + (1.0 - fraction) * no], [order])[0, 0])
 
@@ -377,7 +377,7 @@ def renyi_bound(function):
 
 
 def apart(event):
-    """Amplify every release from a batch by itself, and add."""
+    """Amplify every release from a batch separately, and add the costs."""
     parts = [Sampled(event.sampling, [part], n=event.n) for part in event.events]
     return Costs(
         lambda orders: sum(part.rdp_cost(orders) for part in parts),
@@ -386,7 +386,7 @@ def apart(event):
 
 
 class Careless(Filter):
-    """Grants whatever is asked while anything is left."""
+    """Grants every event while any budget is left."""
 
     def can_spend(self, event):
         return self.spent < self.limit
@@ -396,7 +396,7 @@ class Careless(Filter):
 
 
 class HalfPrice(Filter):
-    """Charges half."""
+    """Charges half of every cost."""
 
     def cost(self, event):
         return 0.5 * super().cost(event)
@@ -416,7 +416,7 @@ def searches_of(count, shared):
     }
 
 
-# One query and next to no threshold: the bound is nearly attained. It is computed once.
+# One query, little threshold noise: a nearly tight bound. Fixed scales: it is computed once.
 ONE_QUERY = {
     **searches_of(1, shared=False),
     "levels": Range(-6.0, 3.0, size=1),
@@ -449,7 +449,7 @@ class FreeThreshold(AboveThreshold):
 
 
 class HalfTheOrder(AboveThreshold):
-    """A chord that is taken at the wrong place."""
+    """Evaluates the curve at half the order."""
 
     def rdp_cost(self, orders):
         return super().rdp_cost(np.maximum(np.asarray(orders) / 2.0, 1.001))
@@ -733,11 +733,11 @@ HOLES = {
 
 
 class Found(Exception):
-    """A point where a ratio is below .97, as a search comes upon it."""
+    """A search has reached a point where the ratio is below .97."""
 
 
 def hole(ratio, space, **effort):
-    """Return the first such point of a search, and fail if there is none."""
+    """Return the first point of a search with a ratio below .97, and fail if there is none."""
 
     def tried(**at):
         found = ratio(**at)
@@ -753,7 +753,7 @@ def hole(ratio, space, **effort):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", HOLES)
 def test_the_attack_finds_the_hole(name):
-    """And the bound as it is holds there; its own search is that of its claim."""
+    """The unweakened bound holds at that point; its claim searches for its own worst case."""
     ratio, weakened, space = HOLES[name]
     assert ratio(**hole(weakened, space, starts=30, searches=2, steps=25)) > 1.0 - 1e-5
 
@@ -771,7 +771,7 @@ def test_the_attack_finds_loss_distributions_of_one_direction(monkeypatch):
     assert ratio(**at) > 1.0
 
 
-# --- searches by Hypothesis, which keeps what came close ---
+# --- targeted searches by Hypothesis ---
 
 SEARCHES = {
     "pure": (releases.pure_ratio, {"excess": EXCESS, **PAIR}),

@@ -1,4 +1,4 @@
-"""One run with many canaries: the bound against linear programmes, and against real optimizers."""
+"""Audits of one run with many canaries: the bound against linear programmes, and optimizers."""
 
 import itertools
 import math
@@ -104,13 +104,13 @@ def test_without_delta_the_bound_is_a_binomial_tail(guesses, epsilon, data):
 
 @given(st.integers(20, 400), st.floats(0.0, 2.0), st.floats(0.0, 1e-4), st.data())
 def test_the_lower_bound_is_rejected_and_a_little_more_is_not(guesses, claim, delta, data):
-    """Scores that make a chosen number of guesses right."""
+    """The scores make a chosen number of guesses right."""
     correct = data.draw(st.integers(guesses // 2, guesses))
     miss = 0.01
     assume(guessing_probability(guesses, guesses, guesses, claim, delta) <= miss)
 
     def train(included, rng):
-        """Rank the right ones by their side, and place the wrong ones on the other."""
+        """Score canaries by their coin, and those of wrong guesses by the opposite."""
         order = np.flatnonzero(included), np.flatnonzero(~included)
         scores = np.where(included, 1.0, -1.0)
         swap = min(guesses - correct, 2 * min(map(len, order))) // 2
@@ -132,7 +132,7 @@ def test_the_lower_bound_is_rejected_and_a_little_more_is_not(guesses, claim, de
 
 
 def coin_flips(epsilon):
-    """A score for each canary that tells the truth as often as epsilon allows: nothing to spare."""
+    """Scores that are right with the largest probability that epsilon allows."""
     truth = 1 / (1 + math.exp(-epsilon))
     return lambda included, rng: included == (rng.random(included.size) < truth)
 
@@ -146,7 +146,7 @@ def alarms(seeds, confidence, audit=verify_with_canaries):
 
 @pytest.mark.slow
 def test_false_alarms_stay_within_the_stated_rate_and_near_it():
-    """Here W is binomial with the claim's own q: the exact rate is P(B >= 21) of 24 guesses."""
+    """W is binomial with the q of the claim: the exact rate is P(B >= 21) of 24 guesses."""
     rate = stats.binom.sf(20, 24, 1 / (1 + math.exp(-1.0)))
     assert 0.08 < rate <= 0.1 < stats.binom.sf(19, 24, 1 / (1 + math.exp(-1.0)))
     low, high = stats.binom.ppf([1e-6, 1 - 1e-6], 500, rate)
@@ -173,7 +173,7 @@ M = 1_000
 
 
 def classifier(included, relation):
-    """Canary j is the j-th unit vector. Out means the other label, or a record of zeros."""
+    """Canary j is the j-th unit vector; excluded, it has the other label or is a row of zeros."""
     if relation == "replace_one":
         X, y = np.eye(M), np.where(included, 1.0, -1.0)
     else:
@@ -203,7 +203,7 @@ RUNS = {
 @pytest.mark.slow
 @pytest.mark.parametrize("name", RUNS)
 def test_optimizers_are_not_refuted_and_with_too_little_noise_they_are(name, monkeypatch):
-    """Chance of a false alarm: .001 a run, at fixed seeds."""
+    """False alarms have probability .001 a run; seeds are fixed."""
     kind, options, budget = RUNS[name]
     momentum = {"momentum": 0.3} if kind is dpa.methods.HeavyBall else {}
     method = kind(step_size=0.5, iterations=4, **momentum, **options)
@@ -273,7 +273,7 @@ def test_the_least_number_of_guesses_that_the_message_names_is_enough():
     def truth(included, rng):
         return np.where(included, np.inf, -np.inf)
 
-    # Half of 23 coins and more are in; the most telling 23 of 1000 canaries are all right.
+    # Of 1000 canaries, 12 and more are included and excluded, so all 23 guesses are right.
     assert verify_with_canaries(truth, 1_000, 1.0, guesses=23, rng=0).refuted
 
 
@@ -308,9 +308,9 @@ def test_the_verdict_reads_as_a_sentence_and_never_as_a_proof():
 @pytest.mark.parametrize(("canaries", "guesses"), [(1, 1), (2, 1), (2, 2), (3, 2), (3, 3)])
 @pytest.mark.parametrize("mu", [0.3, 1.0])
 def test_the_gaussian_bound_is_above_what_private_guessers_attain(canaries, guesses, mu):
-    """Each coin's own score has Gaussian noise; of all thresholds' guesses W is enumerated.
+    """Each score has its own Gaussian noise, so W is binomial with rate Phi(mu/2).
 
-    One guess about one canary attains the bound: Phi(mu/2).
+    One guess about one canary attains the bound.
     """
     right = stats.norm.cdf(mu / 2)
     for correct in range(1, guesses + 1):
@@ -325,8 +325,8 @@ def gaussian_scores(mu):
 
 
 @pytest.mark.slow
-def test_gaussian_claims_raise_no_false_alarms_and_too_little_noise_falls():
-    """Of 20 seeds at most 10 may alarm: a tenth allowed exceeds that with probability 1e-6."""
+def test_gaussian_claims_raise_no_false_alarms_and_too_little_noise_is_refuted():
+    """Of 20 seeds at most 10 may alarm; at the rate .1, more do with probability below 1e-6."""
     claim = dpa.audit.GaussianPrivacy(1.0)
     options = {"guesses": 40, "confidence": 0.9}
     found = [

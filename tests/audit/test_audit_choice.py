@@ -1,4 +1,4 @@
-"""Which event the verifier chooses to count, and what it is worth at few runs."""
+"""The event that the verifier chooses to count, and its power at few runs."""
 
 import math
 from functools import partial
@@ -15,7 +15,7 @@ from dpanalysis.audit.outcomes import Reader
 
 
 def sparse(bit, rng, size):
-    """Sparse vector of ten queries with half of the noise: only halting at the last one tells."""
+    """Sparse vector with half the noise: only halting at the last of ten queries is informative."""
     queries = np.r_[np.zeros(9), 1.0] if bit == 0 else np.r_[np.ones(9), 0.0]
     threshold = 1.0 + rng.laplace(0.0, 1.0, (size, 1))
     halts = queries + rng.laplace(0.0, 2.0, (size, 10)) >= threshold
@@ -24,9 +24,9 @@ def sparse(bit, rng, size):
 
 @pytest.mark.slow
 def test_an_event_that_may_refute_is_preferred_to_a_common_one_that_cannot():
-    """At confidence .9 no event promises a bound above 1; 47 of 80 audits refute all the same.
+    """At confidence .9 no event has an expected bound above 1, yet 47 of 80 audits refute.
 
-    Without the chance to refute as a criterion it is 24.
+    Without the chance to refute as a criterion, 24 do.
     """
     verdicts = [
         verify_privacy(sparse, 0, 1, 1.0, samples=6_000, confidence=0.9, rng=seed)
@@ -37,8 +37,8 @@ def test_an_event_that_may_refute_is_preferred_to_a_common_one_that_cannot():
 
 
 @pytest.mark.parametrize(("times", "chosen"), [(1, "common"), (20, "rare")])
-def test_a_rare_event_that_looks_clear_is_believed_from_many_runs_on(times, chosen):
-    """Of 226 runs 30 against 1 may be luck, 127 against 31 hardly; at 20 times all, neither is."""
+def test_a_rare_event_is_chosen_only_with_many_runs(times, chosen):
+    """Of 226 runs, 30 against 1 may be chance, 127 against 31 hardly; of 4,520, neither is."""
     counts = np.array([[30.0, 127.0], [1.0, 31.0]]) * times
     goal = Goal(ApproximateLimit(0.0), 1.0, 366 * times, float(special.ndtri(0.9)))
     size = 226 * times
@@ -47,8 +47,8 @@ def test_a_rare_event_that_looks_clear_is_believed_from_many_runs_on(times, chos
 
 
 @pytest.mark.slow
-def test_luck_is_not_believed_where_the_claim_holds():
-    """Laplace noise at its claim: the best half-line is found, not a lucky union of cells."""
+def test_chance_differences_are_not_chosen_where_the_claim_holds():
+    """Laplace noise with a tight claim: the best half-line is chosen, not a union of cells."""
 
     def laplace(count, rng, size):
         return count + rng.laplace(size=size)
@@ -60,8 +60,8 @@ def test_luck_is_not_believed_where_the_claim_holds():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("offset", [0.0, 1e4])
-def test_a_sum_that_is_fitted_to_halves_is_cut_where_the_whole_one_is(monkeypatch, offset):
-    """The halves' sums have other weights, so far from zero their thresholds do not agree."""
+def test_a_sum_fitted_to_halves_gets_the_threshold_of_the_whole_fit(monkeypatch, offset):
+    """The two halves fit different weights, so far from zero their thresholds do not agree."""
     fitted = learning.fitted_scores
     monkeypatch.setattr(learning, "fixed_scores", lambda *runs: [])
     monkeypatch.setattr(
@@ -117,8 +117,8 @@ def test_no_slope_has_a_much_smaller_p_value_at_counts_of_nine_in_ten(p, q, limi
 
 
 @pytest.mark.parametrize("width", [1, 4, 30])
-def test_noise_whose_scale_differs_is_told_by_the_distance_from_the_median(width):
-    """Both tails are one event by a square; two bins that are learned apart take more runs."""
+def test_noise_whose_scale_differs_is_detected_by_the_distance_from_the_median(width):
+    """A square makes one event of both tails; two bins learned separately take more runs."""
 
     def mechanism(bit, rng, size):
         noise = rng.laplace(0.0, 1.0, (size, width))

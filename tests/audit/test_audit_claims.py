@@ -33,7 +33,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def table():
-    jobs = 1 if "PYTEST_XDIST_WORKER" in os.environ else -1  # there the others have the cores
+    jobs = 1 if "PYTEST_XDIST_WORKER" in os.environ else -1  # the other workers use the cores
     return audit.claims(module="dpanalysis.papers").run(quick=True, jobs=jobs)
 
 
@@ -60,7 +60,7 @@ NUMBER = re.compile(r"(?<![\w.])[-+]?\d[\d,]*\.?\d*(?:e[-+]?\d+)?(?!\w)")
 
 
 def test_errata_is_generated_from_the_claims(table):
-    """Words must agree; numbers may differ by what other versions of SciPy and solvers do."""
+    """Words must agree; numbers may differ slightly between versions of SciPy and solvers."""
     if missing := [outcome.missing for outcome in table if outcome.missing]:
         pytest.skip("; ".join(missing))
     written = (ROOT / "ERRATA.md").read_text(encoding="utf-8").splitlines()
@@ -136,7 +136,7 @@ def test_of_several_values_the_worst_one_counts():
         used("x", [1.0], "<", 2.0)
 
 
-def test_a_check_that_raises_is_a_failure_and_stops_nobody():
+def test_a_check_that_raises_is_a_failure_and_stops_no_other_check():
     def check(effort):
         yield printed("x", *GOOD)
         raise ZeroDivisionError("in the check")
@@ -212,7 +212,7 @@ def test_a_listing_computes_nothing_before_it_is_asked(monkeypatch):
 
 
 @pytest.mark.slow
-def test_options_of_a_check_ask_for_it():
+def test_options_of_a_check_run_it():
     (outcome,) = audit.claims(ids=["001-10"], quick=True)
     assert outcome.passed and outcome.evidence
     with pytest.raises(TypeError, match="fast"):
@@ -234,7 +234,7 @@ def test_command_line(capsys, tmp_path):
     assert command.main(["claims", "--id", "001-10", "--quick", "--quiet", "--jobs", "1"]) == 0
     shown = capsys.readouterr().out
     assert shown.startswith("==== Kuru et al. (2022), Diff") and "none failed" in shown
-    # Every piece of evidence is below the statement that it is about.
+    # Evidence is printed below its statement.
     words = [line.split()[0] for line in shown.splitlines() if line.strip()]
     order = [word for word in words if word in ("printed", "violated", "used", "ok", "corrected:")]
     checks = ["violated", "violated", "used", "ok", "ok", "ok"]
@@ -267,7 +267,7 @@ def test_a_wrong_verdict_fails_the_command(monkeypatch, capsys):
     assert f"FAILED: {claim.id}" in capsys.readouterr().out
 
 
-def test_help_teaches():
+def test_help_lists_options_and_an_example():
     out = subprocess.run(
         [sys.executable, "-m", "dpanalysis", "claims", "--help"],
         capture_output=True,

@@ -1,4 +1,4 @@
-"""What the claims of Xia et al. (2023) compute with, and that each of them can fail."""
+"""Helpers of the claims on Xia et al. (2023), and faults that the claims must detect."""
 
 import math
 import sys
@@ -47,7 +47,7 @@ def test_composition_brackets_a_product_of_two_cells(adding):
     assert high - low < 0.03
 
 
-def test_cells_hold_everything():
+def test_cells_have_all_mass_and_exact_losses():
     p, q, losses = Mixture(np.array([0.99, 0.01]), np.array([0.0, 1.0]), 0.5).cells()
     assert p.size == q.size == losses.size + 1
     assert p.sum() == pytest.approx(1.0, abs=1e-14) and q.sum() == pytest.approx(1.0, abs=1e-14)
@@ -77,7 +77,7 @@ def test_full_batches_against_the_exact_gaussian(constants):
 
 
 def test_cosines_against_single_gradients():
-    """One step from 0, where all probabilities are equal: every gradient by itself."""
+    """One step from 0, where all probabilities are equal; gradients are computed one by one."""
     random = np.random.default_rng(3)
     X, y = random.normal(size=(7, 2)), np.array([0, 1, 2, 0, 1, 2, 2])
     found = psac.cosines(X, y, (0.01, 1.0), steps=1, batches=1, size=7)
@@ -95,7 +95,7 @@ def test_cosines_against_single_gradients():
 
 @pytest.mark.slow
 def test_where_auto_s_is_the_closer_one():
-    """What the claim on Figure 3 says of r = 1, and of the first steps of a training."""
+    """The claim on Figure 3 at r = 1, and in the first steps of training."""
     for name, steps, r in (("digits", 400, 1.0), ("breast_cancer", 200, 1e-3)):
         data = datasets.load(name)
         found = psac.cosines(data.X, data.y, (r,), steps=steps, batches=100, size=64)
@@ -149,7 +149,7 @@ def test_a_correction_stands_against_the_paper_s_side(claim):
 
 
 def test_without_its_data_a_claim_is_not_checked(monkeypatch):
-    """An entry None in sys.modules is how Python says that there is no such module."""
+    """Python raises ModuleNotFoundError for a module whose entry in sys.modules is None."""
     monkeypatch.setitem(sys.modules, "sklearn", None)
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
     claim = next(claim for claim in registry.load("000") if claim.id == "000-7")
@@ -176,7 +176,7 @@ def too_heavy(norm, r):
 
 
 class TooFlat(psac.Wavy):
-    """The wave, said to be smoother than it is."""
+    """The wave with too small a constant of smoothness."""
 
     def growth(self, x):
         return 0.0

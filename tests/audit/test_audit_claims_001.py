@@ -1,4 +1,4 @@
-"""What the claims of Kuru et al. (2022) compute with, and that each of them can fail."""
+"""Helpers of the claims on Kuru et al. (2022), and faults that the claims must detect."""
 
 import json
 import math
@@ -23,7 +23,7 @@ seeds = st.integers(0, 2**32 - 1)
 
 @given(seeds, st.floats(1e-3, 0.95), st.integers(1, 3))
 def test_random_functions_are_in_the_class(seed, mu, d):
-    """mu ||x - y||^2 <= <g(x) - g(y), x - y>, co-coercivity with L = 1, and gradients by value."""
+    """mu ||x - y||^2 <= <g(x) - g(y), x - y>, co-coercivity at L = 1, gradients by differences."""
     random = np.random.default_rng(seed)
     function = functions.random_smooth(random, mu, 1.0, d)
     x, y = random.standard_normal((2, 200, d)) * np.exp(random.uniform(-3, 3, (2, 200, 1)))
@@ -68,7 +68,7 @@ def test_laplace_losses_are_extreme_at_the_kinks(seed):
 @pytest.mark.slow
 @given(seeds, st.sampled_from([1.0, 0.5, 1e-3]))
 def test_duality_bounds_every_division(seed, ratio):
-    """Whatever the guess; and it comes close for the best one only."""
+    """The bound holds for every guess, and is tight for the best one."""
     random = np.random.default_rng(seed)
     weights, epsilon, _, _ = nesterov.random_division(random)
     n = 10**6

@@ -1,4 +1,4 @@
-"""What the claims of Chen and Lee (2020) compute with, and that a fault in the code is found."""
+"""Helpers of the claims on Chen and Lee (2020), and faults that the claims must detect."""
 
 import math
 
@@ -29,7 +29,7 @@ def test_lemma_4_term_by_term(order, rate, rho):
 @pytest.mark.parametrize("order", [2, 8, 32])
 @pytest.mark.parametrize("rate", [0.01, 0.5])
 def test_sampled_cost_at_its_ends(order, rate):
-    """No outcome leaves the Gaussian release, no Gaussian release the outcome."""
+    """The cost is that of the Gaussian release without outcomes, or of the outcomes alone."""
     nothing = np.ones(1), np.ones(1)
     for std in (0.7, 5.0):
         cost = line_search_batch.sampled_cost(nothing, rate, std, order)
@@ -54,7 +54,7 @@ def test_the_noise_of_a_mean_tells_the_size_of_its_batch():
     n, rate, d = 60, 0.2, 40
     grid = np.linspace(-3.0, 3.0, 401)
     law = line_search_batch.log_norm_law(n, rate, d, grid)
-    assert law.sum() == pytest.approx(1.0, abs=1e-5)  # up to the batches that are empty
+    assert law.sum() == pytest.approx(1.0, abs=1e-5)  # except for empty batches
     random = np.random.default_rng(1)
     sizes = random.binomial(n, rate, 200_000)
     drawn = np.log(np.sqrt(random.chisquare(d, 200_000)) / np.maximum(sizes, 1))
@@ -87,19 +87,19 @@ def test_the_search_and_its_profile():
 
 
 def test_the_printed_bookkeeping_by_hand():
-    # A gradient is charged .3, a search .25; what they are compared at decides when it stops.
+    # A gradient is charged .3, a search .25; the compared costs decide when the run stops.
     charged = 0.3, 0.25
     for compared, expected in (((0.5, 0.2), 0.45), ((0.4, 0.2), 0.45), ((0.4, 0.1), -0.1)):
         pairs = [tuple(np.array([each]) for each in pair) for pair in (compared, charged)]
         assert line_search_batch.algorithm_2(np.ones(1), *pairs) == pytest.approx(expected)
-    # It goes on while one of two orders allows it, and then charges both.
+    # The run continues while one of two orders allows it, and charges both.
     pairs = [(np.array([0.4, 0.5]), np.array([0.2, 0.2])), (np.full(2, 0.3), np.full(2, 0.25))]
     both = line_search_batch.algorithm_2(np.array([1.0, 9.0]), *pairs)
     assert both[1] - both[0] == pytest.approx(8.0) and both[0] < -6.0
 
 
 def test_what_the_factor_3_of_lemma_4_does_to_the_runs():
-    """It pays for the size of the batch (002-6), and makes the overdraft (002-8)."""
+    """It covers the size of the batch (002-6), and causes the overspending (002-8)."""
     assert line_search_batch.adult_sizes(2) > 30.0
     assert line_search_batch.adult_sizes(371) < 0.01
     assert line_search_batch.overspent(0.05) > 1.0
@@ -107,7 +107,7 @@ def test_what_the_factor_3_of_lemma_4_does_to_the_runs():
 
 
 def test_the_cost_of_hardly_any_loss_is_not_negative():
-    """Nearly all searches halt at once: by rounding the moment was below 1."""
+    """Nearly all searches halt at the first query: rounding made the moment less than 1."""
     levels = np.array([20.0, -12.90346118, -0.79710923, -14.74869555])
     after = np.array([0.30751671, 0.0, 0.69526692, 0.31685012])
     laws = line_search_batch.shared_search(levels, 0.6513202131274192, after, 4.0)
@@ -129,13 +129,13 @@ def half(function):
 
 
 def separately(order, rate, events):
-    """Amplify every access to a batch on its own, as Algorithm 2 does."""
+    """Amplify every access to a batch separately, as Algorithm 2 does."""
     batches = [Sampled(privacy.Poisson(rate), [event]) for event in events]
     return math.fsum(float(batch.rdp_cost(order)) for batch in batches)
 
 
 class Generous(Filter):
-    """A filter with half as much again to spend."""
+    """A filter that allows 1.5 times its limit."""
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)

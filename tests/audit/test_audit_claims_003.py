@@ -1,4 +1,4 @@
-"""What the claims of Gao and Wright (2023) compute with, and that each of them can fail."""
+"""Helpers of the claims on Gao and Wright (2023), and faults that the claims must detect."""
 
 import math
 
@@ -17,7 +17,7 @@ seeds = st.integers(0, 2**32 - 1)
 
 
 def test_stopping_against_simulation():
-    """False alarm below 1e-8: six standard errors, twice."""
+    """False alarm below 1e-8: six standard errors in each of two comparisons."""
     shift, barriers = 0.7, np.array([0.8, 0.3, 1.5, -math.inf])
     epsilons = np.array([0.5, 0.6, 0.9, 1.2])
     random = np.random.default_rng(0)
@@ -41,7 +41,7 @@ def test_a_run_that_never_stops_early_is_a_gaussian_release():
 
 
 def test_curvature_of_the_loss_printed_in_E_3():
-    """With its penalty, lambda = 1e-3, by differences."""
+    """With the penalty, lambda = 1e-3, by finite differences."""
     m = np.linspace(-6.0, 6.0, 4001)
     loss = special.expit(m) + 0.0005 * m**2
     curvature = np.diff(loss, 2) / (m[1] - m[0]) ** 2
@@ -50,7 +50,7 @@ def test_curvature_of_the_loss_printed_in_E_3():
 
 @pytest.mark.parametrize("log_power", [1, 2])
 def test_noise_of_the_gradient_at_the_printed_n_min(log_power):
-    """T = 2, zeta = .5: half of what is needed, the logarithm with and without its root."""
+    """T = 2, zeta = .5: half of the required bound, the logarithm with and without its root."""
     x = np.random.default_rng(3).normal(size=(200_000, 5))
     limit = 0.5 * math.sqrt(10.0 * math.log(4.0) ** log_power)
     found = 4.0 * float((np.linalg.norm(x, axis=1) > limit).mean())
@@ -78,7 +78,7 @@ def test_landscapes_have_their_derivatives_and_constants(seed, cubic):
 
 @given(seeds)
 def test_sigmoid_curvature_against_differences(seed):
-    """The change of a Hessian when one of two equal rows of the sigmoid loss changes sides."""
+    """Replacing a row by zeros changes the Hessian by the second derivative of the loss."""
     random = np.random.default_rng(seed)
     w = random.normal(size=1)
     z, h = float(w[0]), 1e-3
@@ -106,7 +106,7 @@ def half_a_batch(*given, batch=theory.second_order_batch):
 
 
 entry = convergence.entry
-# Claims whose statement is made a little stronger than the truth, by a wrong constant.
+# Faults by which a claim states slightly more than is true.
 RETURNED = ("2NS", "gradient", "eigenvalue")
 WRONG = [
     ("003-1", second_order, "LOGISTIC_CURVATURE", 0.249),

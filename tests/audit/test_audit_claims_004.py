@@ -1,4 +1,4 @@
-"""What the claims of Fang et al. (2023) compute with, and that each of them can fail."""
+"""Helpers of the claims on Fang et al. (2023), and faults that the claims must detect."""
 
 import itertools
 import math
@@ -43,7 +43,7 @@ def test_products_and_sums_of_three_layers():
 
 @pytest.mark.parametrize("c2", [0.1, 1.0, 30.0])
 def test_an_iterate_shows_a_record_that_is_always_there(c2):
-    """Beyond the limit lies each iterate i with some probability, 1000 iterates in all."""
+    """Sums over 1000 iterates the probability that iterate i is beyond the limit."""
     at = privacy.always_seen(c2)
     sigma = c2 * math.sqrt(1000 * math.log(1.0 / at["delta"])) / at["epsilon"]
     i = np.arange(1, 1001)
@@ -55,7 +55,7 @@ def test_an_iterate_shows_a_record_that_is_always_there(c2):
 
 
 def test_an_iterate_shows_a_record_that_was_in_a_batch():
-    """400,000 runs of 100 steps; chances near .8: five standard deviations are .003."""
+    """400,000 runs of 100 steps; probability near .8: five standard deviations are .003."""
     at, random = privacy.seen_ever(100.0, 1.0, 0.6), np.random.default_rng(3)
     steps, size = round(at["T c1 / epsilon"] * 2000.0 / 100.0), 400_000
     assert steps == 100 and at["q"] == 0.06
@@ -66,7 +66,7 @@ def test_an_iterate_shows_a_record_that_was_in_a_batch():
 
 
 def test_noise_of_one_size_by_simulation():
-    """40,000 runs that pass a low limit with a chance of some percent, more than is claimed."""
+    """Of 40,000 runs a few percent pass a low limit, which is more than the claim allows."""
     at, c, T, random = convergence.of_one_size(0.05), 0.05, 10**6, np.random.default_rng(4)
     a = at["moment given S"]
     log_delta = -8.0 * (c + 1.0) - 2.0 * math.log(T)
@@ -86,7 +86,7 @@ def test_noise_that_pushes_by_hand():
     assert convergence.pushed(0.01) == pytest.approx(0.5 * w**2 / (0.01 * math.log(1e4)))
 
 
-def test_a_norm_that_does_not_know_rho_clips_both_samples():
+def test_a_norm_that_is_independent_of_rho_clips_both_samples():
     at = convergence.far_centers(0.01, 1.0, 2.0)
     assert at == {"rho": pytest.approx(1.0), "excess": pytest.approx(0.5)}
 
@@ -133,7 +133,7 @@ def test_the_algorithm_by_hand():
 
 
 def test_the_tail_by_simulation():
-    """400 000 steps, chance about 1e-3: five standard deviations are 2.5e-4."""
+    """400 000 steps, probability about 1e-3: five standard deviations are 2.5e-4."""
     random, c1, size = np.random.default_rng(2), 0.1, 400_000
     std = math.sqrt(0.3 * c1 * 16.0 / 20.0)
     centers = np.repeat([6.0, -10.0], [5, 3])
@@ -165,7 +165,7 @@ def test_everyone_drawn_by_hand():
 
 @pytest.mark.parametrize(("power", "violated"), [(0.5, True), (1.0, False)])
 def test_the_violation_of_proposition_4_4_needs_the_root_in_C(power, violated):
-    """All constants 1 (but c2 = 2): the growth of runs that draw everyone, for many q, n, steps."""
+    """All constants 1, but c2 = 2: growth of runs that draw all records, for many q, n, steps."""
     passed = []
     for q, size, steps in itertools.product((0.5, 0.125, 1e-2, 1e-4), range(4, 60, 5), (1, 9, 60)):
         n = 2.0**size
@@ -189,7 +189,7 @@ def test_the_run_of_algorithm_1_by_hand():
 
 
 def test_the_largest_mean_of_lemma_a9_by_its_tail():
-    """A mean is the integral of the tail: that of alpha, and beyond beta the printed one."""
+    """The mean is the integral of the tail: 1 up to alpha, then failure or the printed tail."""
     alpha, beta, K, failure = 0.5, 2.0, 3.0, 0.1
     t = np.linspace(0.0, 300.0, 3_000_001)
     tail = np.minimum(failure, 2.0 * np.exp(-np.maximum(t - beta, 0.0) / K))

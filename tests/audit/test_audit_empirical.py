@@ -1,7 +1,7 @@
-"""The verifier: it refutes what is not private, and correct mechanisms no more often than stated.
+"""The verifier refutes false claims of privacy, and true ones no more often than stated.
 
-Everything is seeded, so each test gives the same answer every time. Where chance was in play
-when the seeds were chosen, the rate of false alarms is computed beside the test.
+All seeds are fixed, so the tests are deterministic. Tests whose result depends on the seeds compute
+the rate of false alarms.
 """
 
 import math
@@ -39,11 +39,11 @@ def randomized_response(epsilon):
 
 
 def categories(count, rng, size):
-    """300 texts, whatever the data: epsilon is 0."""
+    """300 texts, independent of the data: epsilon is 0."""
     return rng.integers(0, 300, size).astype(str)
 
 
-# Mechanisms that satisfy (epsilon, delta) with nothing to spare.
+# Mechanisms whose (epsilon, delta) is tight.
 TIGHT = {
     "laplace": (laplace(), 1.0, 0.0),
     "gaussian": (gaussian(), gaussian_epsilon(1.0, 0.05), 0.05),
@@ -103,7 +103,7 @@ def test_false_alarms_of_vectors_which_have_many_events_stay_within_the_rate(mon
 def test_counting_where_the_event_was_learned_would_exceed_the_rate(monkeypatch):
     """The test above can fail: this mutant alarms in a third of the seeds or more.
 
-    The charge for uncertainty would make up for a part of the fault.
+    The charge for uncertainty is off, since it would hide a part of the fault.
     """
     monkeypatch.setattr(choice_module, "_CHARGE", 0.0)
     monkeypatch.setattr(runs_module, "_measure", measured_where_learned)
@@ -174,7 +174,7 @@ def raises_on_one(bit, rng, size):
 
 
 def raises_sometimes(bit, rng, size):
-    """Raises in one run of twenty on the one input, in none on the other."""
+    """Raises in one run of twenty on one input, and never on the other."""
     noise = rng.random(size)
     if bit and (noise < 0.05).any():
         raise OverflowError
@@ -182,7 +182,7 @@ def raises_sometimes(bit, rng, size):
 
 
 def xor(bit, rng, size):
-    """Each entry alone tells nothing; the product of their signs tells the input."""
+    """Each entry alone is independent of the input; the product of their signs determines it."""
     noise = rng.normal(size=(size, 2))
     noise[:, 1] = np.abs(noise[:, 1]) * np.where(bit, 1.0, -1.0) * np.sign(noise[:, 0])
     return noise * np.sign(rng.normal(size=(size, 1)))
@@ -230,19 +230,19 @@ REFUTED = {
         r"output in \{\(|norm",
     ),
 }
-RARE = "rare atom", "raises sometimes"  # what needs more runs
+RARE = "rare atom", "raises sometimes"  # cases that need more runs
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", REFUTED)
 @pytest.mark.parametrize("swap", [False, True])
-def test_what_is_not_private_is_refuted_whatever_its_outcomes(name, swap):
+def test_mechanisms_without_privacy_are_refuted_for_all_kinds_of_outcomes(name, swap):
     mechanism, words = REFUTED[name]
     data = (1, 0) if swap else (0, 1)
     samples = 20_000 if name in RARE else 5_000
     verdict = verify_privacy(mechanism, *data, 1.0, samples=samples, rng=3)
     assert verdict.refuted and re.search(words, str(verdict.event)), str(verdict)
-    # The event can be counted again, by hand.
+    # A second count of the event gives the same probabilities.
     if "raises" not in name:
         random = np.random.default_rng(4)
         with np.errstate(all="ignore"):
@@ -271,7 +271,7 @@ def test_what_ignores_its_data_is_not_refuted_even_at_zero(name):
 
 @pytest.mark.slow
 def test_vectors_of_independent_noise_reach_their_epsilon():
-    """Two releases of one count at epsilon = 1 are 2-private, and about that is found."""
+    """Two releases of one count at epsilon = 1 have epsilon = 2, and the bound is near it."""
 
     def twice(count, rng, size):
         return count + rng.laplace(size=(size, 2))
@@ -333,7 +333,7 @@ def test_the_two_inputs_and_all_calls_get_independent_noise():
     def keeps(data, rng, size):
         out = rng.random(size)
         seen.setdefault(data, []).append(out)
-        return out + data  # a mechanism that does not look at its data is run once more
+        return out + data  # a mechanism that ignores its data is run once more
 
     verify_privacy(keeps, 0, 1, 1.0, samples=50_000, rng=7)
     numbers = np.concatenate([*seen[0], *seen[1]])
@@ -368,7 +368,7 @@ def test_a_buffer_that_is_used_again_does_no_harm():
     assert verify_privacy(reuses, 0, 1, 1.0, samples=10_000, rng=0).epsilon > 2.5
 
 
-# --- what is refused --------------------------------------------------------------------------
+# --- invalid arguments --------------------------------------------------------------------------
 
 
 def untouched(data, rng, size):
@@ -421,7 +421,7 @@ def test_bad_arguments_fail_before_the_mechanism_runs(change, error, message):
         (lambda d, rng, n: [object() for _ in range(n)], TypeError, "equal nothing but themselves"),
     ],
 )
-def test_mechanisms_that_are_no_mechanisms(mechanism, error, message):
+def test_functions_that_are_no_mechanisms_are_refused(mechanism, error, message):
     with pytest.raises(error, match=message):
         verify_privacy(mechanism, 0, 1, 1.0, samples=1_000, rng=0)
 
@@ -429,7 +429,7 @@ def test_mechanisms_that_are_no_mechanisms(mechanism, error, message):
 @pytest.mark.parametrize("side", [0, 1])
 def test_a_mechanism_that_changes_one_of_its_inputs_is_caught(side):
     def adds(data, rng, size):
-        data[0] += data[1] == side  # the second entry tells the inputs apart
+        data[0] += data[1] == side  # the second entry differs between the inputs
         return rng.random(size)
 
     inputs = [np.array([0.0, 0.0]), np.array([0.0, 1.0])]

@@ -1,4 +1,4 @@
-"""Exact divergences against closed forms in many digits, and the honesty of their errors."""
+"""Exact divergences and their error bounds against closed forms in many digits."""
 
 import math
 from fractions import Fraction
@@ -77,7 +77,7 @@ def test_renyi_divergence_is_within_its_error(scale, distance, order, shift):
                 family(first, scale), family(second, scale), order, full_output=True
             )
             assert abs(value - truth) <= error
-            # The estimate means something: floats this far from zero allow no more.
+            # The error bound is useful: near what rounding this far from zero allows.
             assert error <= 1e-9 * truth * (1 + abs(shift)) / min(1.0, distance)
 
 
@@ -94,7 +94,7 @@ def gaussian_renyi(shift, first, second, order):
 @example(1.0, 4.0, 0.0)
 @example(1e-6, 1.3, 1.5)
 def test_a_wider_law_is_within_its_error(order, scale, wider, shift):
-    # Far out ln p/q is of the size of ln p, and times the order it is beyond the floats.
+    # In the tails ln p/q is of the size of ln p; times the order its exponential overflows.
     value, error = renyi_divergence(
         gaussian(0, scale), gaussian(shift * scale, wider * scale), order, full_output=True
     )
@@ -148,7 +148,7 @@ def test_heavy_tails(order):
 
 
 def test_a_pole_is_within_its_error():
-    """Density |x - 1|**-.4, up to a factor: two poles' worth of mass within the last float."""
+    """Density |x - 1|**-.4, up to a factor: some mass is nearer to 1 than the next float."""
     pole = Density(lambda x: -0.4 * np.log(np.abs(x - 1)) - math.log(2 / 0.6), (1.0,), (0.0, 2.0))
     flat = Density(lambda x: np.full_like(x, -math.log(2)), (), (0.0, 2.0))
     for order in (1.2, 1.5, 2.0):
@@ -160,8 +160,8 @@ def test_a_pole_is_within_its_error():
 
 
 @pytest.mark.slow
-def test_kinks_that_nobody_announced():
-    """A triangular density as a frozen scipy distribution: of its kink nothing is known."""
+def test_kinks_without_a_declared_point():
+    """A frozen scipy distribution does not declare the kink of its triangular density."""
     for c in (0.1, 0.37, 0.5004):
         triangle, flat = stats.triang(c), stats.uniform(0, 1)
         for order in (2, 7):
@@ -212,7 +212,7 @@ def test_supremum_of_the_log_ratio(mean):
     assert renyi_divergence(stats.logistic(mean), stats.logistic(0), math.inf) == pytest.approx(
         mean
     )
-    # Inside, at x with density ratio (1 + x**2)/(1 + (x - m)**2) largest.
+    # An interior maximum, of the density ratio (1 + x**2)/(1 + (x - m)**2).
     best = (mean + math.sqrt(mean**2 + 4)) / 2
     truth = math.log((1 + best**2) / (1 + (best - mean) ** 2))
     assert renyi_divergence(stats.cauchy(mean), stats.cauchy(0), math.inf) == pytest.approx(
@@ -253,7 +253,7 @@ def test_finite_laws_against_fractions(pair, order, epsilon):
 
 
 def test_nearly_equal_laws_keep_their_digits():
-    """A difference of 1e-9 gives a divergence of 1e-18: no sum of powers shows that."""
+    """A difference of 1e-9 gives a divergence of 1e-18, which a sum of powers rounds away."""
     p, q = np.array([0.5 + 2.0**-30, 0.5 - 2.0**-30]), np.array([0.5, 0.5])
     t = mp.mpf(2) ** -29
     with mp.workdps(60):
@@ -285,7 +285,7 @@ def test_the_largest_log_ratio_has_a_direction():
 
 @pytest.mark.parametrize("distance", [1e-5, 1e-7, 1e-9])
 @pytest.mark.parametrize("order", [1, 2, 64])
-def test_densities_that_are_nearly_equal_say_how_little_is_known(distance, order):
+def test_error_bounds_of_nearly_equal_densities_cover_the_rounding(distance, order):
     value, error = renyi_divergence(
         gaussian(distance, 1.0), gaussian(0.0, 1.0), order, full_output=True
     )
@@ -294,7 +294,7 @@ def test_densities_that_are_nearly_equal_say_how_little_is_known(distance, order
 
 
 def test_outcomes_at_the_level_itself_are_in_the_error():
-    """Ratios of e**epsilon up to rounding: whether an outcome counts is a matter of chance."""
+    """Ratios equal e**epsilon up to rounding, which decides whether an outcome counts."""
     rng = np.random.default_rng(0)
     for _ in range(300):
         q = rng.dirichlet(np.ones(6))
@@ -312,7 +312,7 @@ def test_outcomes_at_the_level_itself_are_in_the_error():
 
 
 def test_a_density_ends_where_its_support_does():
-    """Whatever its function says there."""
+    """Values of the function outside the support are ignored."""
     narrow = Density(np.zeros_like, support=(0.0, 1.0))
     for low, high in ((0.0, 2.0), (-1.0, 1.0)):
         wide = Density(lambda x: np.full_like(x, -math.log(2)), support=(low, high))
@@ -325,7 +325,7 @@ def test_a_density_ends_where_its_support_does():
 
 @pytest.mark.parametrize("order", [1, 2, 64])
 def test_mass_of_either_law_that_is_narrow_and_far_away_is_seen(order):
-    """Half of the one law is where the other has nothing; only its own points say so."""
+    """Half of one law is where the other has no mass; only the points of the first show it."""
     spike = gaussian(1e3, 1e-6)
 
     def half(x):
@@ -349,7 +349,7 @@ def test_privacy_profile_takes_the_larger_direction():
     two = np.array([hockey_stick(q, p, e) for e in levels.flat])
     assert one[1] != pytest.approx(two[1])
     np.testing.assert_array_equal(profile.ravel(), np.maximum(one, two))
-    # P(S) - e**eps Q(S) of "x below where p = e**eps q", in closed form.
+    # P(S) - e**eps Q(S) in closed form, with S all x below the point where p = e**eps q.
     cut = 2 * (math.log(2) - 0.3)
     assert one[1] == pytest.approx(-math.expm1(-cut) + math.exp(0.3) * math.expm1(-cut / 2))
     assert privacy_profile(p, q, 0.3) == profile[0, 1]
@@ -373,8 +373,8 @@ def _log(x):
 @pytest.mark.slow
 @given(st.floats(0, 9), st.floats(-5, 5), st.floats(-10, -1))
 @example(math.log10(2325.542838537787), -1.607464857631422, -3.417)
-def test_a_rough_integral_knows_that_it_is_rough(log_sharp, at, log_rtol):
-    """A kink that was not announced, and a peak as narrow as 1e-9: errors within the estimate."""
+def test_error_estimates_of_rough_integrals_are_large_enough(log_sharp, at, log_rtol):
+    """A kink that is not declared, and a peak as narrow as 1e-9: errors within the estimate."""
     sharp, rtol = 10.0**log_sharp, 10.0**log_rtol
     log_value, error = integrate(
         lambda x: (-sharp * np.abs(x - at)[:, None], np.zeros((1, 1))),
@@ -387,7 +387,7 @@ def test_a_rough_integral_knows_that_it_is_rough(log_sharp, at, log_rtol):
 
 
 def test_a_peak_that_was_not_resolved_is_in_the_error():
-    """All nodes are e**90 below it, and there is no time to split the panel."""
+    """All nodes are e**90 below it, and max_nodes allows no split of the panel."""
 
     def log_f(x):
         flat = np.where(x < 1.0, -100.0, -np.inf)
@@ -403,7 +403,7 @@ def test_a_peak_that_was_not_resolved_is_in_the_error():
 
 @pytest.mark.parametrize("side", [-1.0, 1.0])
 def test_a_kink_behind_the_last_node_is_found(side):
-    """At all nodes of the one panel the function is constant."""
+    """The function is constant at all nodes of the panel."""
     kink, slope = 0.9995, 1e3
     log_value, error = integrate(
         lambda x: (np.log1p(slope * np.maximum(side * x - kink, 0.0))[:, None], np.zeros((1, 1))),
@@ -414,7 +414,7 @@ def test_a_kink_behind_the_last_node_is_found(side):
 
 
 def test_several_integrals_at_once_are_each_accurate():
-    """Peaks whose sizes differ by e**500: none is lost in another's shadow."""
+    """Peaks differ in size by up to e**500, and each integral has a small relative error."""
     at, height = np.array([-30.0, 0.3, 41.0]), np.array([0.0, -500.0, -250.0])
 
     def log_f(x):
@@ -463,7 +463,7 @@ def test_bad_kinds_are_named():
         Density(np.abs, (math.inf,))
     with pytest.raises(ValueError, match="support must be a pair"):
         Density(np.abs, (), (1.0, 1.0))
-    # A mass that was not announced is missed, and that is noticed.
+    # Mass without a declared point is missed, and the total mass shows it.
     spiked = Density(
         lambda x: np.logaddexp(
             math.log(0.9) + stats.norm.logpdf(x), math.log(0.1) + stats.norm.logpdf(x, 1e5, 1e-3)
@@ -565,7 +565,7 @@ def test_plain_densities_give_what_their_logarithms_give():
 
 
 def test_what_a_plain_density_cannot_tell_is_an_error():
-    for order in (40, math.inf):  # made where both are 0 in floating point
+    for order in (40, math.inf):  # determined where both densities underflow
         with pytest.raises(ValueError, match=r"q is needed beyond x = 37\.1.*Density"):
             renyi_divergence(plain_gaussian(1), plain_gaussian(0), order)
     with pytest.raises(ValueError, match="p is 0 wherever it was evaluated"):

@@ -1,7 +1,6 @@
-"""The verifier of Gaussian releases: its rate of false alarms is exact, and it refuses others.
+"""The verifier of Gaussian releases: an exact rate of false alarms, and refusal of other outputs.
 
-Everything is seeded. Where chance was in play when the seeds were chosen, the bound that a count
-must keep is computed beside the test.
+All seeds are fixed. Tests whose result depends on them compute the bounds on their counts.
 """
 
 import math
@@ -22,7 +21,7 @@ def gaussian(std=1.0):
 
 
 def vector(count, rng, size):
-    """Three numbers with noise that depends on each other; the last one leaks."""
+    """Three numbers with correlated noise; the last one depends on the input."""
     return rng.normal(size=(size, 3)) @ MIXING.T + np.array([0.0, 0.0, 0.3]) * count
 
 
@@ -36,7 +35,7 @@ AT_MU = {
 @pytest.mark.slow
 @pytest.mark.parametrize("name", AT_MU)
 def test_the_bound_exceeds_mu_just_as_often_as_stated(name):
-    """Of 600 seeds at confidence .9 and 20 runs: 28 to 98, but with probability 2e-6."""
+    """Of 600 seeds at confidence .9 and 20 runs 28 to 98 refute, but with probability 2e-6."""
     mechanism, mu = AT_MU[name]
     refuted = sum(
         verify_gaussian(
@@ -51,7 +50,7 @@ def test_the_bound_exceeds_mu_just_as_often_as_stated(name):
 @pytest.mark.slow
 @pytest.mark.parametrize("name", AT_MU)
 def test_gaussian_releases_are_hardly_ever_refused(name):
-    """The rate of refusals over 400 seeds is at most that which was asked for."""
+    """The rate of refusals over 400 seeds is at most the stated one."""
     mechanism, mu = AT_MU[name]
     void = sum(
         verify_gaussian(mechanism, 0, 1, GaussianPrivacy(mu), samples=100, fit=0.1, rng=seed).void
@@ -97,16 +96,16 @@ def test_epsilon_follows_from_mu_at_every_delta():
 
 
 def mixed(count, rng, size):
-    """A release of which one in ten is not noisy enough."""
+    """One run in ten has too little noise."""
     return count + rng.normal(size=size) * np.where(rng.random(size) < 0.1, 0.2, 1.0)
 
 
 def hidden(count, rng, size):
-    """Every coordinate is normal, what tells the inputs apart is not."""
+    """Every coordinate is normal, but their most informative sum is not."""
     return count + np.sign(rng.normal(size=(size, 1))) * np.abs(rng.normal(size=(size, 2)))
 
 
-# Mechanism, words.
+# Mechanism, words of the verdict.
 NOT_GAUSSIAN = {
     "laplace": (lambda b, rng, n: b + rng.laplace(size=n), "output is not normal on the"),
     "mixture": (mixed, "output is not normal"),
@@ -133,8 +132,8 @@ def test_what_is_not_gaussian_is_refused_and_never_refuted(name):
     assert str(verdict).startswith("void: ")
 
 
-def test_without_a_look_at_the_fit_the_assumption_may_mislead():
-    """Why the fit is looked at: the claim is true of this Laplace noise."""
+def test_without_a_test_of_the_fit_the_assumption_may_mislead():
+    """Why the fit is tested: the claim is true of this Laplace noise."""
     laplace = NOT_GAUSSIAN["laplace"][0]
     epsilon, delta = 1.0, 1e-9
     assert verify_gaussian(laplace, 0, 1, epsilon, delta=delta, fit=0.0, rng=0).refuted
@@ -166,7 +165,7 @@ def test_runs_one_by_one_and_of_an_odd_number():
          "must return independent runs"),
     ],
 )  # fmt: skip
-def test_what_makes_no_sense_is_refused(change, error, message):
+def test_invalid_arguments_are_refused(change, error, message):
     arguments = {
         "mechanism": gaussian(),
         "dataset": 0,

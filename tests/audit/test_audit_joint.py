@@ -1,4 +1,4 @@
-"""The joint test of two counts: its p-value by enumeration, its level, and what it gains."""
+"""The joint test of two counts: its p-value by enumeration, its level and its power."""
 
 import math
 import re
@@ -46,10 +46,10 @@ def test_the_p_value_is_at_least_that_of_every_allowed_pair_and_hardly_more(limi
     found, _ = log_p_value(counts, limit, level, miss)
     exact = enumerated(counts, limit, level, miss)
     assert math.exp(found) >= exact * (1.0 - 1e-9)
-    assert math.exp(min(found, 0.0)) <= 1.5 * exact  # 1.33 was the most of 3,000; on the safe side
+    assert math.exp(min(found, 0.0)) <= 1.5 * exact  # the largest of 3,000 was 1.33
 
 
-def test_what_the_p_value_is_too_large_by_comes_from_its_pieces_alone(monkeypatch):
+def test_the_excess_of_the_p_value_comes_from_its_pieces_alone(monkeypatch):
     """15% too large by default at 4 runs; with finer pieces the supremum itself is found."""
     counts, limit = Counts(3, 0, 4, 2.0), ApproximateLimit(0.0)
     exact = enumerated(counts, limit, 0.5, 0.5, points=4_000)
@@ -60,7 +60,7 @@ def test_what_the_p_value_is_too_large_by_comes_from_its_pieces_alone(monkeypatc
 
 
 def rejection_rate(limit, level, q, n, slope, miss):
-    """The exact chance that the level is rejected where p is all that it allows."""
+    """The exact probability that the level is rejected at the largest p that it allows."""
     p = float(limit.most(q, level))
     k = np.arange(n + 1)
     rejected = np.array(
@@ -80,8 +80,8 @@ def rejection_rate(limit, level, q, n, slope, miss):
     ("limit", "level"), [(ApproximateLimit(0.0), 1.0), (ApproximateLimit(0.1), 0.5)]
 )
 @pytest.mark.parametrize("q", [0.02, 0.2, 0.33])
-def test_what_holds_is_rejected_with_the_stated_chance_at_most_and_not_much_less(limit, level, q):
-    """All outcomes of 16 runs are enumerated, so nothing here depends on chance."""
+def test_a_true_level_is_rejected_at_most_at_the_stated_rate_and_not_much_less(limit, level, q):
+    """All outcomes of 16 runs are enumerated, so the rate is exact."""
     rate = rejection_rate(limit, level, q, 16, 2.5, 0.2)
     assert rate <= 0.2
     assert q < 0.1 or rate > 0.05
@@ -117,7 +117,7 @@ def test_the_lower_bound_is_rejected_and_a_little_more_is_not(limit, n, data):
     if level > 0.0:
         assert log_p_value(counts, limit, level, miss)[0] <= math.log(miss)
         assert math.isclose(limit.most(pair[1], level), pair[0]) or math.isnan(pair[1])
-    # Whether the start is rejected is not searched for.
+    # Whether the start is rejected is decided without a search.
     assert (level >= start) == (log_p_value(counts, limit, start, miss)[0] <= math.log(miss)) or (
         level == start == 0.0
     )
@@ -136,7 +136,7 @@ def quantile(counts, limit, level, miss):
 @settings(max_examples=25)
 @given(LIMITS, st.integers(2, 7), st.integers(2, 9), st.data())
 def test_two_stages_err_no_more_often_than_is_allowed_whatever_the_second_event(limit, n, m, data):
-    """By enumeration: after every outcome of the first stage the worst pair of the second."""
+    """By enumeration: each outcome of the first stage is followed by the worst second pair."""
     level, miss = data.draw(st.floats(0.0, 2.0)), data.draw(st.sampled_from([0.4, 0.1, 0.02]))
     share = data.draw(st.floats(0.05, 0.95))
     q = np.concatenate([[0.0, 1e-3, 0.999, 1.0], np.linspace(0.01, 0.99, 50)])
@@ -195,7 +195,7 @@ def test_the_clearest_outcome_refutes_from_the_fewest_runs_on(claim, confidence)
 @pytest.mark.parametrize("mu", [0.0, 1.0, 4.0, 8.0])
 @pytest.mark.parametrize("times", [1, 5, 50])
 def test_one_outcome_for_every_input_refutes_no_gaussian_claim(mu, confidence, times):
-    """Its event is certain, where the curve has no slope."""
+    """Its event has probability 1, where the curve has no slope."""
     fewest = counting.samples_for(GaussianLimit(), mu, 1.0 - confidence)
     for outcome in (0.0, np.nan):
         noise = lambda bit, rng, size: np.full(size, outcome)  # noqa: B023, E731
@@ -218,8 +218,8 @@ def test_a_slope_that_is_no_number_rejects_nothing():
     assert log_p_value(Counts(9, 9, 9, math.nan), GaussianLimit(), 0.0, 0.1)[0] >= math.log(0.1)
 
 
-def test_runs_that_come_again_in_calls_of_one_size_are_no_new_runs():
-    """The first call and that of the first stage are of one size, the last one is of another."""
+def test_runs_that_repeat_in_calls_of_one_size_are_refused():
+    """The first call and that of the first stage are equally large, the last one is not."""
 
     def mechanism(bit, rng, size):
         return bit + np.random.default_rng([bit, size]).laplace(0.0, 0.5, size)
@@ -252,30 +252,30 @@ def test_a_rare_event_is_counted_in_one_stage():
 
 
 def test_a_first_event_without_prospects_is_not_counted():
-    """Then as many runs are learned from as in one stage."""
+    """Then the event is learned from as many runs as in one stage."""
     options = {"samples": 5_000, "confidence": 0.9, "rng": 0}
     verdict = verify_privacy(laplace(1.0), 0, 1, 2.0, **options)
     assert not verdict.refuted and "Before" not in str(verdict)
     assert verdict.runs == 5_000 - counting._learned(5_000, 0.1)
 
 
-def test_a_verdict_tells_of_both_stages():
+def test_a_verdict_reports_both_stages():
     verdict = verify_privacy(laplace(0.5), 0, 1, 1.0, samples=5_000, confidence=0.9, rng=0)
     (note,) = verdict.notes
     counts = re.search(r"happened in ([\d,]+) and ([\d,]+) of ([\d,]+) other runs", note)
     first = [int(text.replace(",", "")) for text in counts.groups()]
     assert verdict.refuted and max(first[:2]) <= first[2]
-    assert verdict.runs + 2 * first[2] == verdict.samples  # as many were learned from
+    assert verdict.runs + 2 * first[2] == verdict.samples  # the first event: learned from as many
 
 
 def test_no_event_is_counted_where_it_was_learned(monkeypatch):
-    """Nor twice; and the shares of both stages are 1 together."""
+    """No run is counted twice, and the shares of both stages sum to 1."""
     learn, bound, seen, events = counting.learn_event, counting.lower_bound, [], []
 
     def learned(reader, first, second, goal):
         choice = learn(reader, first, second, goal)
         known = {*first.values[:, 0], *second.values[:, 0]}
-        assert all(known >= earlier for earlier in seen)  # also what was counted before
+        assert all(known >= earlier for earlier in seen)  # including the runs counted before
         seen.append(known)
         count = choice.event.count
 
@@ -330,7 +330,7 @@ def gaussian(std):
 
 
 @pytest.mark.slow
-def test_gaussian_noise_that_is_too_small_falls_by_its_curve_and_hardly_at_a_small_delta():
+def test_too_small_gaussian_noise_is_refuted_by_its_curve_and_not_at_a_small_delta():
     """True epsilon 1.47 at delta 1e-5 where 1 is claimed."""
     stds = {}
     for epsilon in (1.0, 1.47):
@@ -354,7 +354,7 @@ def test_gaussian_noise_that_is_too_small_falls_by_its_curve_and_hardly_at_a_sma
 
 @pytest.mark.slow
 def test_a_confidence_that_is_lower_does_not_lose_power():
-    """Laplace noise sqrt 2 too small, one coordinate beside it that tells nothing."""
+    """Laplace noise sqrt 2 too small, beside a coordinate that is independent of the data."""
 
     def broken(count, rng, size):
         return np.array([count, 0.0]) + rng.laplace(0.0, 1 / math.sqrt(2), (size, 2))

@@ -1,4 +1,4 @@
-"""Exact laws against many digits, closed forms and samples."""
+"""Exact output distributions against many digits, closed forms and samples."""
 
 import math
 from itertools import combinations
@@ -42,7 +42,7 @@ def slow_law(queries, noise, first, second, guess):
 
     def outcome(k):
         def integrand(r):
-            # mpmath's accuracy is absolute, so the integral is made about 1.
+            # mpmath's accuracy is absolute, so the integral is scaled to about 1.
             value = pdf(noise, r / scales[0]) / scales[0] / mp.mpf(float(guess[k]))
             for x in q[: min(k, len(q))]:
                 value *= cdf(noise, (r - x) / scales[1])
@@ -69,7 +69,7 @@ SETTINGS = [
                          ids=[s[0] for s in SETTINGS])  # fmt: skip
 def test_above_threshold_in_many_digits(noise, queries, first, second):
     if noise == "gaussian":
-        queries = [q / 5 for q in queries]  # as rare, in numbers that floats can hold
+        queries = [q / 5 for q in queries]  # as rare, without underflow
     law, error = above_threshold_distribution(queries, noise, first, second, full_output=True)
     with mp.workdps(20):
         ratios = slow_law(queries, noise, first, second, law)
@@ -80,7 +80,7 @@ def test_above_threshold_in_many_digits(noise, queries, first, second):
 
 @pytest.mark.parametrize("noise", NOISES)
 def test_rare_outcomes_really_are_rare(noise):
-    """What the high orders live on; otherwise the test above would prove little."""
+    """Rare outcomes dominate high orders; without them the test above would show little."""
     queries = np.array([-60.0, -90.0, 40.0, -30.0]) / (1 if noise == "laplace" else 5)
     law = above_threshold_distribution(queries, noise, 1.0, 1.0)
     assert law.min() < 1e-25
@@ -109,7 +109,7 @@ def test_equal_queries_at_equal_scales_have_a_closed_form(noise, size):
 )
 @example([5e-324], "laplace", 0.0, 0.0, 0.0)
 def test_laws_of_above_threshold(queries, noise, log_first, log_second, threshold):
-    """Sums to one; moves with the threshold; a prefix is a prefix; mirrored, it is not the same."""
+    """Sums to one, moves with the threshold, and starts like the law of the first query alone."""
     scales = 10.0**log_first, 10.0**log_second
     law, error = above_threshold_distribution(queries, noise, *scales, full_output=True)
     assert math.fsum(law) == pytest.approx(1.0, abs=1e-12)
@@ -126,7 +126,7 @@ def test_laws_of_above_threshold(queries, noise, log_first, log_second, threshol
 
 @pytest.mark.parametrize("noise", NOISES)
 def test_above_threshold_against_its_own_definition(noise):
-    """Samples: chi-square with false alarms below 1e-6, and it sees queries 5% off."""
+    """Chi-square test of samples, false alarms below 1e-6; it rejects queries that are 5% off."""
     rng = np.random.default_rng(5)
     queries, n = np.array([-1.0, 2.0, 0.5, -3.0, 1.0, 1.0]), 400_000
     draw = rng.laplace if noise == "laplace" else rng.normal
@@ -141,7 +141,7 @@ def test_above_threshold_against_its_own_definition(noise):
 
 
 def test_underflow_is_no_difference():
-    """Both laws have outcomes far below the floats: their divergence is not infinite."""
+    """Outcomes of both laws underflow, and the divergence stays finite."""
     queries = np.append(np.full(50, 800.0), np.zeros(200))
     laws = [above_threshold_distribution(queries + d, "laplace", 1.0, 1.0) for d in (0.0, 1.0)]
     assert min(law.min() for law in laws) == 1e-300
@@ -213,7 +213,7 @@ def test_equal_values_are_equally_likely(noise):
 
 @pytest.mark.parametrize("noise", ["laplace", "gaussian", "exponential", "gumbel"])
 def test_report_noisy_min_against_its_own_definition(noise):
-    """Samples, with the sign of the docstring; the other sign is another law."""
+    """Samples with the documented sign of the noise; the other sign has another law."""
     rng = np.random.default_rng(11)
     values, n = np.array([0.0, 1.0, -0.5, 2.0]), 400_000
     draw = {
@@ -231,7 +231,7 @@ def test_report_noisy_min_against_its_own_definition(noise):
 
 @pytest.mark.slow
 def test_exponential_noise_is_private_only_when_subtracted():
-    """Scale 2/epsilon: the divergence is at most epsilon over all neighbours, and reached."""
+    """Scale 2/epsilon: the divergence is at most epsilon over all neighbours, and nearly so."""
     epsilon, worst = 0.5, 0.0
     rng = np.random.default_rng(3)
     for _ in range(100):
@@ -253,7 +253,7 @@ def test_subsampled_laplace_has_the_amplified_pure_loss(rate, scale):
     pair = subsampled_laplace(scale, 1.0, rate)
     amplified = amplify_poisson(1 / scale, rate)
     assert renyi_divergence(*pair, math.inf) == pytest.approx(amplified, rel=1e-9)
-    # Where the mixture exceeds the other at all levels: delta by the formula of amplification.
+    # Delta in the direction from the mixture, by the formula of amplification.
     level = 0.5 * amplified
     inner = math.log1p(math.expm1(level) / rate)
     truth = rate * max(0.0, -math.expm1((inner - 1 / scale) / 2))

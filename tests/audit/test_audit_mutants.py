@@ -31,7 +31,7 @@ def exact(which, mutant):
     return verdict(mutant.name, which)
 
 
-# What the true loss is, by another argument than the one the law is computed with.
+# The true loss, derived independently of the computation of the law.
 LOSSES = {
     "laplace by standard deviation": math.sqrt(2.0),
     "sensitivity of the other relation": None,  # see the test of Gaussian noise
@@ -63,8 +63,8 @@ def test_the_exact_engine_refutes_the_mutant_alone(mutant):
 
 @pytest.mark.slow
 def test_the_black_box_engine_refutes_the_mutants_alone():
-    """At the default confidence: one of the 52 verdicts is a false alarm with chance < 5e-8."""
-    # Outputs of several numbers take long to learn from, and fewer of them are enough.
+    """At the default confidence: one of the 52 verdicts is a false alarm with P < 5e-8."""
+    # Learning from outputs of several numbers is slow, and needs fewer samples.
     dear = "noise drawn once", "count ignored", "sparse vector", "one batch amplified twice"
     tables = (
         mutants.detection_table(
@@ -75,7 +75,7 @@ def test_the_black_box_engine_refutes_the_mutants_alone():
     for found in itertools.chain.from_iterable(tables):
         assert found.passed, str(found)
         assert found.broken.confidence == 1 - 1e-9
-        # The law of Roth's sparse vector is that of a function of the output, which tells more.
+        # The law of Roth's sparse vector is of a function of the output; the output reveals more.
         if "Roth" not in found.mutant.name:
             assert found.broken.epsilon <= exact("broken", found.mutant).epsilon
 
@@ -83,7 +83,7 @@ def test_the_black_box_engine_refutes_the_mutants_alone():
 @pytest.mark.slow
 @by_name
 def test_the_correct_mechanism_uses_its_budget(mutant):
-    """One with needlessly much noise would be no control: no auditor refutes it.
+    """A correct mechanism with far too much noise is no control: no auditor refutes it.
 
     The sparse vector and the two releases cannot be tight at one pair of data sets.
     """
@@ -91,7 +91,7 @@ def test_the_correct_mechanism_uses_its_budget(mutant):
         "noise drawn once": 0.3,
         "half-normal iteration bound": 0.8,
         "small batch by an approximation": 0.3,  # by Theorem B.4
-        # The largest sum tells less than all of them.
+        # The largest sum reveals less than all of them.
         "epoch in one direction": 0.99,
         "tail of an epoch uncharged": 0.98,
         "losses of an epoch rounded down": 0.9,
@@ -136,7 +136,7 @@ def mass_below(law, edges):
 
 
 def outcome(mechanism, sample, outcomes):
-    """Number of the outcome that a law lists, for each sample."""
+    """The index in the law of each sample's outcome."""
     if isinstance(mechanism, mutants.releases.TwoSums):
         return np.where(sample[:, 0] - sample[:, 1] < -1.0, 0, 1)
     if isinstance(mechanism, mutants.releases.Responses):
@@ -145,7 +145,7 @@ def outcome(mechanism, sample, outcomes):
         return (sample >= 1.0).sum(axis=1)
     if isinstance(mechanism, mutants.SparseVector) and mechanism.values:
         below, value = sample[:, 0].astype(int), sample[:, 1]
-        # Listed from the last query to the first: nothing above, (negative, other) each.
+        # Order: nothing above, then (negative, other) for each query, from last to first.
         last = (outcomes - 1) // 2
         return np.where(below == last, 0, 1 + 2 * (last - 1 - below) + (value >= 0.0))
     if isinstance(mechanism, mutants.SparseVector):
@@ -187,7 +187,7 @@ def test_lee_and_clifton_lose_no_more_than_lyu_et_al_prove(pair, cutoff):
 
 @pytest.mark.parametrize("cutoff", [1, 2])
 def test_lee_and_clifton_come_near_that(cutoff):
-    """The long run of negatives gives 1/4 epsilon away, each positive 6/4 epsilon."""
+    """The many negatives cost 1/4 epsilon together, each positive 6/4 epsilon."""
     mechanism = lyu(4, 1.0, cutoff)
     p = mechanism.law([0.0] * 40 + [1.0] * cutoff)
     q = mechanism.law([1.0] * 40 + [0.0] * cutoff)
@@ -197,7 +197,7 @@ def test_lee_and_clifton_come_near_that(cutoff):
 
 @pytest.mark.parametrize("algorithm", [3, 5, 6])
 def test_the_other_sparse_vectors_lose_without_bound(algorithm):
-    """The loss passes any multiple of the claim as the queries grow in number."""
+    """The loss exceeds any multiple of the claim as the number of queries grows."""
     mechanism, losses = lyu(algorithm, 1.0), []
     for length in (1, 3, 5):
         answers = [-0.5] * length + [0.5] * (1 if algorithm == 3 else length)
@@ -212,10 +212,10 @@ def test_the_other_sparse_vectors_lose_without_bound(algorithm):
 @pytest.mark.slow
 @given(st.lists(st.floats(-3.0, 3.0), min_size=2, max_size=8), st.floats(0.5, 3.0))
 def test_the_noisy_minimum_against_polynomials(scores, scale):
-    """Every score's chance of being the least noisy one, by other integrals.
+    """The probability that each score is the noisy minimum, by other integrals.
 
-    Subtracted noise: the winner lies below the least score, and in t = exp(x - least) its chance
-    is the integral over (0, 1) of the polynomial c_i prod_{j != i} (1 - c_j t) with
+    Subtracted noise: the winner lies below the least score, and in t = exp(x - least) its
+    probability is the integral over (0, 1) of the polynomial c_i prod_{j != i} (1 - c_j t) with
     c_j = exp(least - score_j). Added noise: midpoint rule over the winner's noise.
     """
     scores = np.array(scores)
@@ -241,7 +241,7 @@ def test_the_noisy_minimum_against_polynomials(scores, scale):
 @pytest.mark.slow
 @given(query_sequences((1, 8)), st.floats(0.5, 3.0), st.floats(0.5, 3.0))
 def test_the_law_of_one_halt(pair, threshold_scale, query_scale):
-    """Another quadrature: outcomes are listed from never to the first query."""
+    """By another quadrature; outcomes are listed from no halt back to the first query."""
     law = mutants.SparseVector(threshold_scale, query_scale, cutoff=1).law(pair[0])
     halts = audit.above_threshold_distribution(pair[0], "laplace", threshold_scale, query_scale)
     np.testing.assert_allclose(law[::-1], halts, atol=1e-12)
@@ -250,7 +250,7 @@ def test_the_law_of_one_halt(pair, threshold_scale, query_scale):
 @pytest.mark.slow
 @pytest.mark.parametrize("noise", ["laplace", "gaussian"])
 def test_the_endless_search_is_a_long_one(noise):
-    """2000 queries, the first of which are of the first kind; never halting is left over."""
+    """2000 alternating queries; the difference is due to the probability that none halts."""
     mechanism = mutants.methods.EndlessSearch(noise, 1.5, 2.0)
     halts = audit.above_threshold_distribution([-1.0, -0.3] * 1000, noise, 1.5, 2.0)
     first, second = halts[:-1:2].sum(), halts[1:-1:2].sum()
@@ -290,7 +290,7 @@ def test_second_order_points_against_formulas():
     assert privacy.gaussian_delta(std / math.sqrt(2.0), 1.0) == pytest.approx(0.01, rel=1e-4)
     cases = [(evaluations, std / 2.0, 1), (hessian, std / math.sqrt(18.0), 1), (batch, 0.3, 20)]
     for mutant, noise, fraction in cases:
-        # At what epsilon of the batch itself, and how often the record is in it.
+        # The epsilon of a batch with the record, and delta by the probability of such a batch.
         inside = math.log1p(fraction * math.expm1(exact("broken", mutant).epsilon))
         delta = privacy.gaussian_delta(noise, inside) / fraction
         assert delta == pytest.approx(mutant.delta, rel=1e-6)
@@ -319,7 +319,7 @@ def test_the_gradient_of_the_network():
     assert exact("broken", mutant).epsilon == pytest.approx(contribution, rel=1e-9)
 
 
-def test_claims_and_pairs_are_what_they_say():
+def test_names_are_unique_and_pairs_have_their_relation():
     names = [mutant.name for mutant in MUTANTS]
     assert len(set(names)) == len(names)
     for mutant in MUTANTS:
@@ -332,7 +332,7 @@ def test_claims_and_pairs_are_what_they_say():
 
 
 def test_the_count_that_dp_accounting_ignores():
-    """The mutant's claim is what version 0.6.0 says of five releases."""
+    """The mutant's claim is the epsilon that version 0.6.0 reports for five releases."""
     dp_accounting = pytest.importorskip("dp_accounting")
     if importlib.metadata.version("dp-accounting") != "0.6.0":
         pytest.skip("a fact about version 0.6.0")
@@ -345,7 +345,7 @@ def test_the_count_that_dp_accounting_ignores():
 
 
 @pytest.mark.parametrize("delta", [0.0, 1e-3])
-def test_the_exact_verdict_is_about_both_directions_and_nothing_but_rounding_is_forgiven(delta):
+def test_the_exact_verdict_takes_both_directions_and_tolerates_only_rounding(delta):
     laws = {0: np.array([0.9, 0.1]), 1: np.array([0.5, 0.5])}
     loss = math.log((0.5 - delta) / 0.1)  # from 1 to 0; the other way it is at most ln 1.8
     mechanism = SimpleNamespace(law=laws.get)

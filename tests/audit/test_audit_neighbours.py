@@ -1,4 +1,4 @@
-"""Data sets that are neighbours are accepted, others are refused with what they differ in."""
+"""Neighbouring data sets are accepted; others are refused with their differences."""
 
 import numpy as np
 import pytest
@@ -56,7 +56,7 @@ def test_neighbours_are_accepted(dataset, neighbour, relation):
         verify_privacy(ignores, *pair, 1.0, samples=200, relation=relation, rng=0)
 
 
-STRANGERS = [
+NOT_NEIGHBOURS = [
     (X, -X, None, r"differ in one row \(replace_one\), they differ in 4 \(0, 1, 2, 3\)"),
     (X, X[::-1], REPLACE, "they differ in 4 .* 0 if order is ignored"),
     (X, X.copy(), None, "they are equal"),
@@ -80,13 +80,13 @@ STRANGERS = [
 ]
 
 
-@pytest.mark.parametrize(("dataset", "neighbour", "relation", "message"), STRANGERS)
-def test_strangers_are_refused_with_what_they_differ_in(dataset, neighbour, relation, message):
+@pytest.mark.parametrize(("dataset", "neighbour", "relation", "message"), NOT_NEIGHBOURS)
+def test_other_pairs_are_refused_with_their_differences(dataset, neighbour, relation, message):
     with pytest.raises(ValueError, match=message):
         verify_privacy(untouched, dataset, neighbour, 1.0, samples=1_000, relation=relation)
 
 
-def test_a_budget_brings_its_relation():
+def test_the_relation_of_a_budget_is_used():
     with pytest.raises(ValueError, match="the same number of rows"):
         verify_privacy(untouched, X, X[1:], Budget(1.0), samples=1_000)
     with pytest.raises(ValueError, match="without one row"):

@@ -1,4 +1,4 @@
-"""The fixture ``assert_private``, from inside and from the outside."""
+"""The fixture ``assert_private``, in this project and in another one."""
 
 import html
 import importlib.metadata
@@ -124,7 +124,7 @@ def noisy_sum_of_first(dataset, rng, size):
 def test_false_alarms_are_bounded_for_the_call_as_a_whole(assert_private):
     verdicts = assert_private(noisy_sum, 1.0, neighbours=[PAIR] * 4, confidence=0.99)
     assert [v.confidence for v in verdicts] == pytest.approx([1 - 0.01 / 4] * 4)
-    # Each pair has runs of its own, and an int repeats them.
+    # Each pair has separate runs, and an integer seed repeats them.
     assert len({v.epsilon for v in verdicts}) == 4
     again = assert_private(noisy_sum, 1.0, neighbours=[PAIR] * 4, confidence=0.99)
     assert [v.epsilon for v in again] == [v.epsilon for v in verdicts]
@@ -200,7 +200,7 @@ def test_arguments(assert_private, arguments, error, message):
         assert_private(noisy_sum, 1.0, **arguments)
 
 
-# The recording, and what is not tested
+# The recording, and untested mechanisms
 
 
 def last_line(failure):
@@ -208,7 +208,7 @@ def last_line(failure):
 
 
 @pytest.mark.slow
-def test_the_last_line_says_who_found_it(assert_private):
+def test_the_last_line_says_whether_recording_or_outputs_found_it(assert_private):
     with pytest.raises(AssertionError, match="refuted: epsilon >= ") as both:
         assert_private(noisy_sum, 0.5, neighbours=[PAIR])
     line = last_line(both)
@@ -235,7 +235,7 @@ def test_the_last_line_says_who_found_it(assert_private):
 
 @pytest.fixture
 def clock(monkeypatch):
-    """A clock that goes on where a mechanism runs and where something is learned alone."""
+    """A clock that advances only where a mechanism runs or an event is learned."""
     now = [0.0]
     monkeypatch.setattr(assertions.time, "monotonic", lambda: now[0])
     return now
@@ -252,7 +252,7 @@ def clock(monkeypatch):
 def test_a_time_limit_is_kept(
     monkeypatch, assert_private, clock, limit, learning, vectorized, pairs, runs
 ):
-    """A run takes a millisecond on each side, and what is learned from it its own time."""
+    """A run takes a millisecond on each side, and ``learning`` seconds to learn from."""
 
     def slow(dataset, rng, size=1):
         clock[0] += 1e-3 * size
@@ -280,7 +280,7 @@ def test_a_time_limit_is_kept(
 
 
 def test_without_time_to_try_half_of_it_is_used(assert_private, clock):
-    """Runs last as long as the limit if they are 400, and the claim needs 59."""
+    """The limit is the time of 400 runs on each side, and the claim needs 59."""
 
     def slow(dataset, rng, size, scale):
         clock[0] += 5e-3 * size
@@ -313,7 +313,7 @@ def never_looks(dataset, rng, size):
 
 
 @pytest.mark.slow
-def test_what_is_never_looked_at_is_untested(assert_private):
+def test_a_mechanism_that_ignores_the_changed_record_is_untested(assert_private):
     verdict = audit.verify_privacy(never_looks, *PAIR, 1.0, samples=2_000, rng=0)
     assert verdict.untested and not verdict.refuted
     assert str(verdict).startswith("untested: the mechanism never looked at the changed record.")
@@ -377,7 +377,7 @@ def test_notebooks_show_a_verdict_as_a_table():
 
 
 def test_rare_differences_are_no_reason_to_call_it_untested():
-    """Of 16 runs none is likely to differ, of 20,000 some do; nothing is said of own sources."""
+    """They occur in 20,000 runs, hardly in 16; nor is a generator of its own a reason."""
 
     def rarely(dataset, rng, size):
         return dataset[0].sum() + rng.laplace(0.0, 1000.0, size) > 0.0
@@ -426,7 +426,7 @@ OUTSIDE_UNTESTED = """
 """
 
 
-def test_the_example_is_collected_by_a_project_that_knows_no_marks_of_ours(pytester):
+def test_the_example_is_collected_by_a_project_without_our_marks(pytester):
     example = Path(__file__).parents[1] / "examples" / "test_my_mechanism.py"
     pytester.makepyfile(example.read_text(encoding="utf-8"))
     result = pytester.runpytest_subprocess(
@@ -495,7 +495,7 @@ def test_a_recording_for_which_there_is_no_time_is_left_out(assert_private, cloc
 
 
 def test_a_slow_first_call_leaves_time(assert_private, clock):
-    """It imports, or compiles; what follows is quick."""
+    """The first call imports or compiles; later calls are fast."""
     calls = []
 
     def cold(dataset, rng, size):

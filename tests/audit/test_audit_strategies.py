@@ -1,4 +1,4 @@
-"""The strategies draw what they promise, and the worst cases often."""
+"""The strategies draw data as documented, and worst cases often."""
 
 import math
 import subprocess
@@ -46,7 +46,7 @@ def test_datasets_are_neighbours_in_the_ball(relation, data, bounds, n, d):
 
 
 def share(strategy, *conditions, examples=200):
-    """How often each condition holds among deterministic draws."""
+    """The share of deterministic draws in which each condition holds."""
     count = np.zeros(len(conditions))
     drawn = 0
 
@@ -76,7 +76,7 @@ def test_worst_cases_are_likely():
 
     assert share(strategies.neighbouring_datasets(), apart) > 0.2
 
-    def lonely(pair):  # the record that differs stands among zeros
+    def lonely(pair):  # only the record that differs is nonzero
         return any(np.count_nonzero(X.any(axis=1)) == 1 for X, _ in pair)
 
     assert share(strategies.neighbouring_datasets(n=5), lonely) > 0.05
@@ -105,7 +105,7 @@ def test_labels_of_regression_are_numbers():
 
 
 def test_a_counterexample_shrinks_to_one_that_can_be_read():
-    """The mean of one row suffices to see a sensitivity of 2 taken for 1."""
+    """One row suffices to show that a mean has the sensitivity 2, not 1."""
     pair = find(
         strategies.neighbouring_datasets(),
         lambda pair: np.linalg.norm(pair[0][0].mean(axis=0) - pair[1][0].mean(axis=0)) > 1.5,
@@ -164,7 +164,7 @@ def test_rounding_to_float32_stays_in_the_ball(problem):
 @pytest.mark.parametrize("relation", RELATIONS)
 @given(st.data())
 def test_problems_are_neighbours(relation, data):
-    """The sums of the gradients differ by at most what the bound says."""
+    """The sums of the gradients differ by at most the bound."""
     one, other = data.draw(strategies.neighbouring_problems(relation, loss=losses.Logistic()))
     assert (one.loss, one.regularizer, one.row_bounds, one.d) == (
         other.loss,

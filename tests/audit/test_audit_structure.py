@@ -1,4 +1,4 @@
-"""Events of pairs of coordinates, of keys and of prefixes: what they find, and what they are."""
+"""Events of pairs of coordinates, of keys and of prefixes: their power and their values."""
 
 import math
 import re
@@ -15,12 +15,12 @@ from dpanalysis.audit.events import Cells, Coordinate
 from dpanalysis.audit.joint import Grid, Prefixes, order_of, pairs_of_coordinates, ranked, ranks
 from dpanalysis.audit.outcomes import Outcomes, Reader
 
-LIE = 1.0 / (1.0 + math.exp(math.sqrt(2.0)))  # of a response whose epsilon is 1.41, not 1
+LIE = 1.0 / (1.0 + math.exp(math.sqrt(2.0)))  # probability of a false answer at epsilon 1.41, not 1
 KEYS = [f"key {place}" for place in range(2_000)]
 
 
 def interaction(bit, rng, size):
-    """Ten entries: alone each is Laplace noise, the sign of a product of two tells the input."""
+    """Ten entries of Laplace noise; the sign of the product of two depends on the input."""
     values = rng.laplace(size=(size, 10))
     sign = np.where((rng.random(size) < LIE) != bool(bit), 1.0, -1.0)
     values[:, 7] = np.abs(values[:, 7]) * np.sign(values[:, 3]) * sign
@@ -28,7 +28,7 @@ def interaction(bit, rng, size):
 
 
 def exclusive_or(bit, rng, size):
-    """Twenty bits: alone each is fair, and so is each pair but one."""
+    """Twenty fair bits, independent in pairs except for one pair."""
     values = rng.integers(0, 2, (size, 20))
     values[:, 13] = values[:, 4] ^ ((rng.random(size) < LIE) != bool(bit))
     return values
@@ -48,7 +48,7 @@ def frequent(bit, rng, size):
 
 
 def one_key(bit, rng, size):
-    """One of 2,000 keys. Twenty are drawn in half of the runs, and only they differ."""
+    """One of 2,000 keys; twenty, drawn in a quarter of the runs, depend on the input."""
     odds = np.ones(2_000)
     odds[:20] = 25.0 * np.exp(np.repeat([1.0, -1.0], 10) * (bit - 0.5) * math.sqrt(2.0))
     edges = np.cumsum(odds) / odds.sum()
@@ -56,7 +56,7 @@ def one_key(bit, rng, size):
 
 
 def halts(bit, rng, size):
-    """A sparse vector that stops after three answers above; its noise is that of one."""
+    """A sparse vector that stops after three answers above, with the noise for one."""
     queries = np.repeat([float(bit), 1.0 - bit], [3, 9])
     above = queries + rng.laplace(0.0, 2.0, (size, 12)) >= 1.0 + rng.laplace(size=(size, 1))
     ends = [(np.flatnonzero(row)[:3].tolist() + [11] * 3)[2] + 1 for row in above]
@@ -64,7 +64,7 @@ def halts(bit, rng, size):
     return [tuple(row[:end]) for row, end in zip(words, ends)]
 
 
-# Runs of each input: at most 2.5 times those of an oracle that knows the best event, and words.
+# Mechanism; runs, at most 2.5 times those of an oracle that knows the best event; words.
 HARD = {
     "interaction": (interaction, 2_988, r"\(output\[3\] . \S+\) \* \(output\[7\]"),
     "exclusive or": (exclusive_or, 2_988, r"output\[4\]|classifier"),
@@ -76,7 +76,7 @@ HARD = {
 
 
 @pytest.mark.parametrize("name", HARD)
-def test_what_tells_the_inputs_apart_together_is_found_with_few_runs(name):
+def test_joint_differences_are_found_with_few_runs(name):
     mechanism, samples, words = HARD[name]
     verdict = verify_privacy(mechanism, 0, 1, 1.0, samples=samples, rng=1)
     assert verdict.refuted and re.search(words, str(verdict.event)), str(verdict)
@@ -85,7 +85,7 @@ def test_what_tells_the_inputs_apart_together_is_found_with_few_runs(name):
 
 
 def leaking_pair(bit, rng, size):
-    """The product's sign tells as much as the claim allows."""
+    """The sign of a product leaks as much as the claim allows."""
     values = rng.laplace(size=(size, 4))
     sign = np.where((rng.random(size) < 1.0 / (1.0 + math.e)) != bool(bit), 1.0, -1.0)
     values[:, 2] = np.abs(values[:, 2]) * np.sign(values[:, 0]) * sign
@@ -93,7 +93,7 @@ def leaking_pair(bit, rng, size):
 
 
 def leaking_bits(bit, rng, size):
-    """The exclusive or of the first bit and the last one tells as much as the claim allows."""
+    """The exclusive or of the first and the last bit leaks as much as the claim allows."""
     values = rng.integers(0, 2, (size, 6))
     values[:, 5] = values[:, 0] ^ ((rng.random(size) < 1.0 / (1.0 + math.e)) != bool(bit))
     return values
@@ -166,7 +166,7 @@ def test_coordinates_that_differ_alone_come_first():
 
 
 def test_a_word_that_has_the_middle_rank_counts_as_a_difference():
-    """Words have no order: neither location nor spread need tell them apart."""
+    """Words have no order, so they may differ without a shift in location or spread."""
     random = np.random.default_rng(0)
     first, second = random.integers(0, 40, (2, 600, 30)).astype(float)
     first[:150, 17], second[:150, 17] = 20.0, random.choice([19.0, 21.0], 150)
@@ -189,7 +189,7 @@ def test_a_union_is_not_empty_where_all_runs_make_ratios_less_extreme(large):
         assert size == 40 and inside.any(), place
 
 
-def test_a_grid_has_a_cell_for_nan_and_knows_what_it_has_seen():
+def test_a_grid_has_a_cell_for_nan_and_scores_unseen_cells_as_0():
     first, second = np.full((200, 2), np.nan), np.zeros((200, 2))
     grid = Grid.fit(first, second, (0, 1))
     assert grid(first)[0] > 2.0 and grid(second)[0] < -2.0
@@ -207,7 +207,7 @@ def test_an_unknown_outcome_is_judged_by_its_longest_known_prefix():
     assert (np.sign(known) == [1, -1, 1, -1]).all()
     unknown = prefixes(np.array([[0, 1, 1], [1, 1, 1], [7, 0, 0]], dtype=float))
     assert 0.5 < unknown[0] < known[0] and unknown[1] == known[2] and unknown[2] == 0.0
-    # A prefix that all with its parent share says what the parent says.
+    # A prefix shared by all runs of its parent has the ratio of the parent.
     assert prefixes.ratios[1][0] == prefixes.ratios[0][0]
     assert Prefixes.fit(first[:, :1], second[:, :1]) is None
 
@@ -228,7 +228,7 @@ COLLECTIONS = st.one_of(
 
 @given(st.lists(COLLECTIONS, min_size=1, max_size=12))
 def test_rows_are_equal_where_outputs_are(outputs):
-    """And only there, among outputs of one kind: nothing that was seen is lost."""
+    """Among outputs of one kind, rows are equal only where outputs are."""
     entries = Entries(outputs)
     rows = entries.rows(outputs)
     assert rows.shape == (len(outputs), entries.width) and not np.isnan(rows).any()
@@ -259,7 +259,7 @@ def test_a_word_or_a_key_that_was_never_seen():
 
 
 def test_words_are_numbered_alike_whichever_input_showed_them_first():
-    """Else what one input shows first would look as if it told the inputs apart."""
+    """Numbering by first occurrence would create a difference between the inputs."""
     outputs = [(f"word {place % 7}", "z") for place in range(20)]
     entries = [Entries(outputs), Entries(outputs[::-1])]
     first, second = (

@@ -1,4 +1,4 @@
-"""The list of what is checked is complete: it is held against the papers' own numbering."""
+"""The list of checked statements is complete, by the numbering of the papers."""
 
 import importlib
 import json
@@ -91,7 +91,7 @@ def test_every_numbered_statement_has_one_line(paper):
     assert sum(item.kind == "headline" for item in ITEMS if item.paper == paper) >= 5
 
 
-# Numbers that a text mentions and that are another paper's, or typed wrongly in it.
+# Numbers in a text that belong to another paper, or are misprints.
 ELSEWHERE = {
     "Kuru 2022": {
         *("Theorem 12", "Theorem 1", "Theorem 2.3", "Theorem 9", "Lemma 3.3", "Lemma 4.5"),
@@ -113,7 +113,7 @@ MENTIONED = re.compile(
 
 @pytest.mark.skipif(not TEXTS.is_dir(), reason="the texts of the papers are not beside the data")
 @pytest.mark.parametrize(("number", "paper"), list(enumerate(NUMBERING)))
-def test_the_texts_number_nothing_else(number, paper):
+def test_the_texts_mention_no_other_numbers(number, paper):
     (text,) = TEXTS.glob(f"{number:03d}_*.txt")
     named = {item.item for item in ITEMS if item.paper == paper}
     for kind, at in MENTIONED.findall(text.read_text(encoding="utf-8")):
@@ -121,7 +121,7 @@ def test_the_texts_number_nothing_else(number, paper):
         assert name in named | ELSEWHERE.get(paper, set()), name
 
 
-def test_every_line_says_what_it_stands_on():
+def test_every_line_has_claims_or_a_reason():
     registered = {claim.id: claim.verdict for claim in registry.load()}
     order = list(registry.VERDICTS)
     lines = [line for table in coverage._PAPERS.values() for line in table.strip().splitlines()]

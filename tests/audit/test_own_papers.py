@@ -1,4 +1,4 @@
-"""A paper of one's own: a module outside the package that registers it and its claims."""
+"""User-defined papers: modules outside the package that register a paper and its claims."""
 
 import json
 import os
@@ -43,7 +43,7 @@ def mean(effort):
 
 @pytest.fixture
 def write(tmp_path, monkeypatch):
-    """Write a module that the current folder holds; what it registers is forgotten afterwards."""
+    """Write a module into the current folder, and undo its registrations afterwards."""
     registry.load()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
@@ -68,7 +68,7 @@ def run(*argv):
 
 
 def message(capsys, *argv):
-    """The sentence with which the command refuses its arguments."""
+    """The message with which the command refuses its arguments."""
     with pytest.raises(SystemExit) as stop:
         run(*argv)
     assert stop.value.code == 2
@@ -129,7 +129,7 @@ def test_from_python_by_name_by_module_and_as_a_package(write, monkeypatch):
 
 @pytest.mark.slow
 def test_other_processes_find_the_claims_too(write, monkeypatch, tmp_path):
-    """Also those that were started in another folder, before this one was on the path."""
+    """Also workers that were started in another folder, before this one was on the path."""
     monkeypatch.chdir(tmp_path.parent)
     get_reusable_executor().shutdown()
     audit.claims(ids=["000-2", "001-10"]).run(quick=True, jobs=2)
@@ -141,7 +141,7 @@ def test_other_processes_find_the_claims_too(write, monkeypatch, tmp_path):
     assert [o.evidence for o in both] == [o.evidence for o in alone] and not both.failed
 
 
-def test_what_a_module_may_do_wrong(write, capsys):
+def test_errors_of_a_module_are_reported(write, capsys):
     write("raises", "x = 1\nx / 0")
     assert message(capsys, "--module", "raises") == (
         "importing the module 'raises' failed: ZeroDivisionError: division by zero"
@@ -262,7 +262,7 @@ def test_a_paper():
 
 
 def test_reports_of_papers_that_are_not_registered():
-    """A table made by hand, or read back where the module is not imported, still prints."""
+    """A table built directly, or read where the module is not imported, still prints."""
     claim = audit.Claim(
         "999-1", "(1)", "1 < 2", "", "holds", lambda e: [audit.printed("1", 1, "<=", 2)]
     )

@@ -84,7 +84,7 @@ def test_arrays_of_any_layout_arrive(array, seed):
 @settings(max_examples=300)
 @given(st.binary(max_size=80), st.integers(0, 80), st.integers(0, 255))
 def test_bytes_that_are_no_message_are_refused(noise, place, value):
-    """Whatever comes, the answer is a value, or one of two exceptions; nothing else happens."""
+    """Any bytes give a value or one of two exceptions."""
     good = bytearray(worker.pack({"x": np.arange(3.0), "y": [1, None]}))
     good[place % len(good)] = value
     for data in (noise, worker.MAGIC + noise, bytes(good), bytes(good[:place])):
@@ -105,7 +105,7 @@ def test_bytes_that_are_no_message_are_refused(noise, place, value):
         ({"dtype": "<f8", "shape": [1], "__array__": True}, "no such array"),
     ],
 )
-def test_arrays_that_lie_about_themselves_are_refused(entry, why):
+def test_arrays_with_inconsistent_headers_are_refused(entry, why):
     parts = [json.dumps({"__array__": 1, **entry}).encode(), b"\0" * 8]
     body = b"".join(len(part).to_bytes(8, "big") + part for part in parts)
     data = worker.MAGIC + (2).to_bytes(4, "big") + body
@@ -173,7 +173,7 @@ def test_a_worker_answers_in_spite_of_chatter(opened):
     assert opened.call("reads") == ""
 
 
-def test_exceptions_are_told_and_the_worker_lives_on(opened):
+def test_exceptions_are_reported_and_the_worker_continues(opened):
     for function, kind, message in (
         ("fails", "ValueError", "epsilon must be positive"),
         ("leaves", "SystemExit", "0"),
@@ -196,7 +196,7 @@ def test_exceptions_are_told_and_the_worker_lives_on(opened):
     ("function", "why"),
     [("crashes", "status 3; the last that it wrote: about to crash"), ("killed", "SIGKILL")],
 )
-def test_a_worker_that_ends_is_told(opened, function, why):
+def test_the_end_of_a_worker_is_reported(opened, function, why):
     with pytest.raises(WorkerFailed, match=why):
         opened.call(function)
     with pytest.raises(WorkerFailed):
@@ -245,7 +245,7 @@ def test_an_interpreter_or_a_package_that_is_not_there(tmp_path):
         Worker(sys.executable, "probe.py", "nosuchmodule", "nosuchmodule")
 
 
-# Environments: pip is replaced by a function that says what it would say.
+# Environments: pip is replaced by a function that imitates its answers.
 
 
 def fake_pip(monkeypatch, refuse=""):
@@ -285,13 +285,13 @@ def test_what_cannot_be_installed_leaves_nothing(monkeypatch, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_a_folder_that_is_none_is_told(tmp_path):
+def test_a_file_in_place_of_a_folder_is_reported(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(environment.NotInstallable, match="no environment can be kept"):
         environment.prepare("tool-1.0", [], tmp_path / "file")
 
 
-def test_pips_last_word_is_the_reason():
+def test_the_last_error_of_pip_is_the_reason():
     code = "import sys; print('ERROR: why', file=sys.stderr); print('help'); sys.exit(1)"
     with pytest.raises(environment.NotInstallable, match=r"^ERROR: why$"):
         environment._run(sys.executable, "-c", code)
@@ -299,7 +299,7 @@ def test_pips_last_word_is_the_reason():
         environment._run("/no/such/program")
 
 
-# A tiny package, broken and right, through the registry and the command.
+# A small package, broken and correct, in the registry and the command.
 
 TINY = """
 import numpy as np
@@ -380,7 +380,7 @@ def test_a_broken_package_is_refuted_and_a_right_one_is_not(tiny, capsys):
     lines = (tiny / "kept" / "verdicts.csv").read_text().splitlines()
     assert len(lines) == 3 and lines[1].startswith("tinydp-1,tinydp,1.0,not refuted,not refuted")
     assert len((tiny / "kept" / "evidence.csv").read_text().splitlines()) == 4
-    # Another run exchanges its claims' rows alone; what is missing is what no full run has checked.
+    # Another run replaces only the rows of its claims; missing are claims without a full run.
     ahead = lines[1:]
     assert main([*ARGUMENTS, "--id", "tinydp-1", "--quick", "--store", "kept"]) == 0
     table = list(csv.DictReader(io.StringIO((tiny / "kept" / "verdicts.csv").read_text())))
@@ -421,7 +421,7 @@ def test_a_verdict_that_is_not_the_expected_one_fails(tiny, capsys):
     (tiny / "tiny_claims.py").write_text(broken)
     assert main([*ARGUMENTS, "--id", "tinydp-2"]) == 1
     assert "FAILED (expected: not refuted)" in capsys.readouterr().out
-    # Another version has no verdict on record.
+    # Another version has no expected verdict.
     assert main(["tinydp==0.9", *ARGUMENTS[1:], "--id", "tinydp-2"]) == 0
     assert "tinydp 0.9" in capsys.readouterr().out
 
@@ -473,8 +473,8 @@ def test_claims_are_listed(tiny, capsys):
     assert "tinydp-2  tinydp==1.0  corrected  README" in listed and "opacus-1" in listed
 
 
-def test_every_claim_says_what_it_must():
-    """No text is empty, every probe is there, and every package has several claims."""
+def test_every_claim_is_complete():
+    """No text is empty, every probe exists, and these packages have claims."""
     statements = registry.known()
     assert {"autodp", "diffprivlib", "dp-accounting", "jax-privacy", "opacus", "opendp"} <= {
         statement.package.name for statement in statements

@@ -1,4 +1,4 @@
-"""The recording of noise: broken mechanisms are found, correct ones and ours are not."""
+"""The recording of noise has findings for broken mechanisms, and none for correct ones."""
 
 import os
 import random
@@ -84,7 +84,7 @@ def size_of_data(X, rng, size):
 
 
 def size_of_noise(X, rng, size):
-    """How long it is depends on a noisy number."""
+    """The length depends on a noisy number."""
     value = float((np.clip(X[:, 0], -1.0, 1.0).sum() + rng.laplace(0.0, 2.0, size))[0])
     return [[0.0] * int(np.clip(value, 0.0, 5.0))] * size
 
@@ -176,7 +176,7 @@ def test_broken_ones_are_found_and_correct_ones_are_not(case):
     found = audit.record(broken, DATA, claim=claim, **options)
     assert kind in {finding.kind for finding in found.findings}, str(found)
     assert not found.passed and f"[{kind}]" in str(found)
-    for finding in found.findings:  # inside the mechanism, which is here
+    for finding in found.findings:  # a line of the mechanism
         assert finding.file == __file__
         assert 0 <= finding.line - broken.__code__.co_firstlineno <= 5
     for neighbour in (OTHER, FAR):
@@ -243,7 +243,7 @@ FOLLOWED = [
 @pytest.mark.slow
 @pytest.mark.parametrize("mechanism", FOLLOWED, ids=lambda each: each.__name__)
 def test_laplace_noise_is_followed_from_every_source(mechanism):
-    """The shift is 1, the scale 2: epsilon is 1/2 whoever draws."""
+    """The shift is 1, the scale 2: epsilon is 1/2 for every source."""
     before = [np.random.default_rng, np.random.laplace, os.urandom, random.random, sys.modules]
     state = repr(STATE.bit_generator.state)
     found = audit.record(mechanism, DATA, OTHER, claim=0.5, vectorized=False)
@@ -313,7 +313,7 @@ def test_pytorch_is_followed():
 
 
 def test_coins_of_the_operating_system_are_replayed():
-    """Randomized response by secrets: nothing is exact, and coins leave epsilon open."""
+    """Randomized response has no exact output, and no bound on epsilon from its coins."""
 
     def response(X, rng):
         truth = int(X[2, 0] > 0.0)
@@ -331,7 +331,7 @@ def test_coins_of_the_operating_system_are_replayed():
         assert any("coins" in note for note in found.not_followed)
 
 
-def test_what_is_not_heard_is_said():
+def test_sources_that_are_not_recorded_are_reported():
     hidden = {"source": np.random.default_rng(0)}
 
     def mechanism(X, rng):
@@ -349,7 +349,7 @@ def test_what_is_not_heard_is_said():
     assert slow.passed and "the time was over" in str(slow)
 
 
-# Post-processing of noisy numbers is never a finding
+# Post-processing of noisy numbers is no finding
 
 
 def noisy(X, rng, scale=2.0, size=None):
@@ -430,7 +430,7 @@ def truncated(x, rng, size):
 @pytest.mark.parametrize("large", [1e6, 1e8, 1e9, 1e11])
 @pytest.mark.parametrize("seed", range(3))
 def test_the_rounding_of_a_large_number_is_no_other_scale(large, seed):
-    """The factor of the noise is known as well as its sum with the number shows it."""
+    """The factor of the noise is known only up to the rounding of its sum with the number."""
 
     def mechanism(x, rng, size, more=0.0):
         return (large + x + rng.laplace(0.0, 1.0 + more * x, size)) * 1e-3
@@ -443,7 +443,7 @@ def test_the_rounding_of_a_large_number_is_no_other_scale(large, seed):
     assert kinds(other, None, 0.0, 1.0, rng=seed) == ["scale"]
 
 
-# Noise that is rounded, on a number that is not: broken, and correct beside it.
+# Rounded noise on a number that is not rounded: a broken mechanism, and a correct one.
 ROUNDED = {
     "floor": (
         lambda x, rng, size: x / 2 + np.floor(rng.laplace(0.0, 10.0, size)),
@@ -477,7 +477,7 @@ def test_rounded_noise_on_a_number_that_is_not_is_found(name, seed):
     assert kinds(correct, None, 0.0, 1.0, rng=seed) == []
 
 
-# Post-processing by a clamp keeps a claim that the tails without it would break; and hides nothing.
+# A clamp keeps claims that the unclamped tails would violate, and hides no finding.
 CLAMPED = {
     "normal": (lambda x, rng, size: np.clip(x + rng.normal(0.0, 1.0, size), -8.0, 8.0), 7.7),
     "normal, delta": (
@@ -516,8 +516,8 @@ def test_a_clamp_hides_no_noise_that_is_too_small(draw, claim, most):
     assert kinds(mechanism, claim, 0.0, 1.0) == ["epsilon"]
 
 
-def test_rho_under_a_clamp_is_that_of_what_the_clamp_leaves():
-    """Between -1 and 2 normal noise on a move by 1 has rho = 0.4853, and 0.5 without the clamp."""
+def test_rho_under_a_clamp_is_that_of_the_clamped_law():
+    """Normal noise on a shift of 1 has rho = 0.4853 if clamped to [-1, 2], and 0.5 if not."""
 
     def mechanism(x, rng, size):
         return np.clip(x + rng.normal(0.0, 1.0, size), -1.0, 2.0)
@@ -527,7 +527,7 @@ def test_rho_under_a_clamp_is_that_of_what_the_clamp_leaves():
         for rho in (0.486, 0.36)
     ]
     assert not any(found[0])
-    assert ["epsilon"] in found[1]  # where no usual run meets the clamp
+    assert ["epsilon"] in found[1]  # where no usual run reaches the clamp
 
 
 def test_outputs_beyond_both_ends_of_a_range_may_be_one():
@@ -578,7 +578,7 @@ def test_shapes_of_noise_that_depend_on_the_data_are_found():
 
 
 def test_smooth_sensitivity_passes_under_delta():
-    """A scale that depends on the data a little can keep (epsilon, delta), and never epsilon."""
+    """A scale that depends slightly on the data can satisfy (epsilon, delta), but not epsilon."""
 
     def smooth(X, rng):
         return 0.1 * summed(X) + rng.laplace(0.0, 2.0 + 0.01 * abs(X[2, 0]))
@@ -595,7 +595,7 @@ def test_smooth_sensitivity_passes_under_delta():
         assert found.epsilon == np.inf  # the ratio grows with the distance
 
 
-# Ours
+# Optimizers and estimators of this package
 
 
 def table(n=60):

@@ -1,4 +1,4 @@
-"""What a recording reads of outputs, and what it says where noise changes their shape."""
+"""Outputs that a recording reads, and its reports where noise changes their shape."""
 
 import datetime
 import decimal
@@ -82,7 +82,7 @@ def test_a_shape_that_hardly_any_extreme_noise_keeps_is_a_note():
 
 
 def test_numbers_of_draws_under_a_claim():
-    """Each record with noise of its own, and a branch with the same noise, are correct."""
+    """Separate noise for each record, and the same noise in another branch, are correct."""
 
     def local(data, rng, size):
         return [sum(x + rng.laplace(0.0, 1.0) for x in data)]
@@ -141,11 +141,11 @@ def test_messages_name_errors_iterators_and_seeds():
     assert "a source is seeded with 0 in every run" in str(found)
 
 
-# What outputs are made of, and data sets that a mechanism changes
+# Types of outputs, and data sets that a mechanism changes
 
 
 def too_little(make):
-    """One number with noise of scale 0.1 for a change of 1, in an output that ``make`` makes."""
+    """One number with noise of scale 0.1 for a change of 1, in an output built by ``make``."""
     return lambda data, rng: make(data.sum() + rng.laplace(0.0, 0.1))
 
 
@@ -246,7 +246,7 @@ class Report:
 
 
 def reported(make):
-    """A noisy sum beside an exact mean, in an output that ``make`` makes."""
+    """A noisy sum beside an exact mean, in an output built by ``make``."""
     return lambda data, rng: make(float(data.sum() + rng.laplace()), float(data.mean()))
 
 
@@ -304,7 +304,7 @@ def test_exact_numbers_inside_outputs_are_found_by_both(name):
     assert not verdict.refuted and not verdict.untested, str(verdict)
 
 
-def test_outputs_that_never_come_again_are_said():
+def test_outputs_that_never_repeat_are_reported():
     def keyed(data, rng):
         return f"id-{int(rng.integers(2**62)):x}"
 
@@ -331,7 +331,7 @@ MEASURED = {
 
 @pytest.mark.parametrize("name", MEASURED)
 def test_dates_decimals_and_records_are_read_as_numbers(name):
-    """Each was an outcome of its own, and no noise was too small."""
+    """Read as categories, they would hide too little noise."""
 
     def noisy(x, rng):
         return MEASURED[name](x + rng.laplace())
@@ -342,7 +342,7 @@ def test_dates_decimals_and_records_are_read_as_numbers(name):
     assert audit.record(noisy, 0.0, 1.0, claim=1.0, vectorized=False).passed
 
 
-def test_no_time_is_no_number():
+def test_missing_times_are_nan():
     pandas = pytest.importorskip("pandas")
     assert np.isnan(plain(pandas.NaT)) and np.isnan(plain(np.datetime64("NaT")))
 

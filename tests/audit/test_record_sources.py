@@ -1,4 +1,4 @@
-"""What a recording leaves behind, and whom it listens to."""
+"""Sources of noise that a recording follows, and the state that it leaves behind."""
 
 import copy
 import hashlib
@@ -23,7 +23,7 @@ from dpanalysis.privacy.mechanisms import laplace
 
 
 class Release:
-    """Makes its source of noise when it is first used, and keeps it."""
+    """Creates its source of noise at the first use, and keeps it."""
 
     def __init__(self, make):
         self.make, self.source = make, None
@@ -57,7 +57,7 @@ KEPT = {
 
 
 @pytest.mark.parametrize("name", KEPT)
-def test_what_is_kept_cannot_be_drawn_again(name):
+def test_noise_of_kept_sources_does_not_repeat(name):
     """Two objects recorded with the same numbers release different noise afterwards."""
     found = []
     for _ in range(2):
@@ -71,7 +71,7 @@ def test_what_is_kept_cannot_be_drawn_again(name):
 
 
 def test_other_threads_draw_from_the_real_sources():
-    """Tokens of a server in the same process are no part of a run, and cannot be drawn again."""
+    """Tokens of a server in the same process are not part of a run, and never repeat."""
     tokens, over = [], threading.Event()
 
     def serve():
@@ -129,7 +129,7 @@ def test_threads_of_a_run_are_part_of_it():
 
 
 def response(coin):
-    """Randomized response, which is correct for whatever coin falls on 1 with chance Q."""
+    """Randomized response, correct for every coin that is 1 with probability Q."""
 
     def mechanism(data, rng):
         return int(data) ^ int(coin(rng))
@@ -212,7 +212,7 @@ def test_randomized_response_by_pytorch_is_no_finding():
 
 
 def test_coins_hide_no_exact_number():
-    """Beside a coin of which all outcomes are seen, and a child, an exact number is found."""
+    """An exact number is found beside a child generator, and a coin whose outcomes are all seen."""
     for name in ("child", "randbelow", "multinomial", "choice of list", "residue"):
 
         def beside(data, rng, coin=COINS[name]):
@@ -229,7 +229,7 @@ def test_coins_hide_no_exact_number():
 
 
 def test_loops_that_wait_for_a_usual_number_end():
-    """Extreme draws never end them: they are extreme for a while only, and have a time."""
+    """Draws are extreme only for some time, since extreme draws never end such loops."""
 
     def by_coins(data, rng):
         count = 0
@@ -257,7 +257,7 @@ def test_loops_that_wait_for_a_usual_number_end():
     assert time.monotonic() - start < 3.0 and "the time was over" in str(found)
 
 
-# What is done to generators, and where nobody listens
+# Operations on generators, and draws that are not recorded
 
 
 def reset(data, rng):
@@ -290,7 +290,7 @@ def reset_torch(data, rng):
 
 
 @pytest.mark.parametrize("mechanism", [reset, reset_numpy, reset_random, reset_torch])
-def test_a_state_that_is_set_is_said(mechanism):
+def test_setting_a_state_is_reported(mechanism):
     found = audit.record(mechanism, 0.0, 1.0, vectorized=False)
     assert "the state of a generator was set" in str(found)
 
@@ -298,8 +298,8 @@ def test_a_state_that_is_set_is_said(mechanism):
 @pytest.mark.parametrize(
     "clone", [copy.copy, copy.deepcopy, lambda g: pickle.loads(pickle.dumps(g))]
 )
-def test_copies_of_a_generator_are_said(clone):
-    """They are heard: an exact number is found beside them, and a coin of theirs is no finding."""
+def test_copies_of_a_generator_are_reported(clone):
+    """They are recorded: exact numbers beside them are found, and their coins are no finding."""
 
     def noisy(data, rng):
         return data + clone(rng).laplace(), 3.0 * data + clone(rng).laplace()
@@ -316,7 +316,7 @@ def test_copies_of_a_generator_are_said(clone):
     assert not {g.random() for g in other} & {g.random() for g in kept}
 
 
-def test_draws_where_nobody_listens_are_said():
+def test_draws_of_compiled_code_are_reported():
     draw = numba.njit(lambda generator: generator.laplace(0.0, 0.001))
 
     def raw(data, rng):
@@ -335,7 +335,7 @@ def test_draws_where_nobody_listens_are_said():
     assert not plain.not_followed, str(plain)
 
 
-def test_seeds_from_before_the_recording_are_said():
+def test_seeds_from_before_the_recording_are_reported():
     class Seeded:
         def __init__(self, seed, make=np.random.default_rng):
             self.rng = make(seed)
@@ -361,7 +361,7 @@ def test_seeds_from_before_the_recording_are_said():
     assert "seeded" not in str(audit.record(unused, 0.0, 1.0, vectorized=False))
 
 
-def test_scipy_and_all_of_random_are_heard():
+def test_scipy_and_all_of_random_are_recorded():
     stats = pytest.importorskip("scipy.stats")
 
     def by_scipy(data, rng):
@@ -420,12 +420,12 @@ CHILDREN |= {"torch": by_torch, "multinomial": chosen(()), "with replacement": c
 
 @pytest.mark.parametrize("name", CHILDREN)
 def test_rare_outcomes_of_children_are_tried(name):
-    """Nobody would see them by chance, and what they decide has noise."""
+    """They are too rare to occur by chance, and an output that they decide is noisy."""
     found = audit.record(response(lambda rng: CHILDREN[name](rng) < RARE), 0, 1, vectorized=False)
     assert found.passed and "other shapes" not in str(found), str(found)
 
 
-def test_coins_that_decide_how_many_are_tossed_are_said():
+def test_coins_that_decide_how_many_are_tossed_are_reported():
     def nested(data, rng):
         count = secrets.randbelow(3) if secrets.randbelow(2) else 0
         return count, 2 * data + 1
@@ -454,7 +454,7 @@ CONSTANT = {
     "RandomState": lambda: np.random.RandomState(7).laplace(),
     "Random": lambda: random.Random(7).gauss(),
     "our laws": lambda: laplace(np.random.default_rng(7), 1.0),
-    # Whose own seeds are the operating system's, and play no part.
+    # Their first seeds are from the operating system, and have no effect.
     "jumped": lambda: np.random.Generator(np.random.PCG64(7).jumped()).laplace(),
     "state": lambda: np.random.Generator(with_state(np.random.PCG64())).laplace(),
     "bit generator": lambda: np.random.RandomState(np.random.PCG64(7)).laplace(),
@@ -482,7 +482,7 @@ def by_default_generator(seed):
 
 @pytest.mark.parametrize("name", CONSTANT)
 def test_noise_of_a_constant_seed_stays_as_it_is(name):
-    """No extreme run may make it look like noise."""
+    """Extreme runs must not change it, or it would look like noise."""
     found = audit.record(lambda data, rng: data + CONSTANT[name](), 0.0, 1.0, vectorized=False)
     assert [finding.kind for finding in found.findings] == ["seed"], str(found)
 
@@ -535,14 +535,14 @@ print(audit.record({name}, 0, 1, vectorized=False))
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["coin", "noisy"])
-def test_what_the_mechanism_imports_is_heard(name):
+def test_modules_imported_by_the_mechanism_are_recorded(name):
     pytest.importorskip("torch")
     command = [sys.executable, "-c", LAZY.format(name=name)]
     shown = subprocess.run(command, capture_output=True, check=True, text=True).stdout
     assert "nothing found" in shown and ("epsilon >= 0.5 " in shown) == (name == "noisy"), shown
 
 
-# Coins that fall together -----------------------------------------------------------------------
+# Several coins together -----------------------------------------------------------------------
 
 
 def two_laws_on_a_line(data, rng):
@@ -566,7 +566,7 @@ def a_hashed_key(data, rng):
 @pytest.mark.parametrize(
     "mechanism", [two_laws_on_a_line, bits_of_a_number, bits_of_the_system, a_hashed_key]
 )
-def test_what_coins_do_together_is_no_constant(mechanism):
+def test_functions_of_several_coins_are_no_constants(mechanism):
     for seed in range(10):
         found = audit.record(mechanism, 0, 1, claim=5.0, rng=seed, vectorized=False)
         assert found.passed, str(found)
@@ -689,14 +689,14 @@ def test_a_bare_number_beside_a_long_word_is_found(word):
     assert [finding.kind for finding in found.findings] == ["exact"], str(found)
 
 
-def test_what_is_looked_at_in_extreme_runs_alone_is_looked_at():
+def test_a_record_used_only_in_extreme_runs_counts_as_looked_at():
     def mechanism(data, rng):
         return (data if rng.laplace() > 9.0 else 0.0) + rng.laplace()
 
     assert audit.record(mechanism, 0.0, 1.0, vectorized=False).looked
 
 
-def test_time_to_try_larger_noise_is_time():
+def test_runs_with_larger_noise_keep_the_time_limit():
     calls = []
 
     def slow(data, rng):

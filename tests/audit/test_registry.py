@@ -1,4 +1,4 @@
-"""The machinery of verdicts at its seams: mutation, threads, exceptions, inheritance, NaN."""
+"""Edge cases of verdicts: mutation, threads, exceptions, inheritance, NaN."""
 
 import dataclasses
 import math
@@ -56,7 +56,7 @@ def test_what_a_check_yields_is_fixed():
 
 
 class Always(Evidence):
-    """Evidence that agrees with everything."""
+    """Evidence that always holds."""
 
     @property
     def holds(self):
@@ -74,7 +74,7 @@ def test_nothing_but_evidence_counts(item):
 
 
 def test_whatever_a_check_raises_is_an_error():
-    """No exception may pass for a verdict: not one of a generator, an exit or a missing check."""
+    """No exception may count as a verdict, of a generator, an exit or a missing check."""
 
     class Odd(BaseException):
         pass
@@ -207,7 +207,7 @@ def test_effort_is_quick_or_not(quick):
         Effort(quick)
 
 
-def test_efforts_keep_nothing():
+def test_efforts_have_no_state():
     effort = Effort(quick=True)
     assert effort.random().normal() == effort.random().normal()
     assert effort.random(1).normal() != effort.random().normal()
@@ -227,7 +227,7 @@ def found(ids, **options):
 
 @pytest.mark.slow
 def test_evidence_depends_on_nothing_that_ran_before():
-    """Alone, together, after the opposite order, and in other processes: the same numbers."""
+    """Alone, together, in reverse order and in other processes: the same numbers."""
     together = found(SEVERAL)
     np.random.default_rng(0).normal(size=10)
     alone = {}
@@ -238,7 +238,7 @@ def test_evidence_depends_on_nothing_that_ran_before():
 
 
 def test_every_run_computes_anew(empty, monkeypatch):
-    """A claim whose code was put right, or wrong, says so at once."""
+    """A claim follows a change of its code at once."""
     world = {"value": 3.0}
     audit.register("900-1", "(1)", "x <= 2", verdict="holds")(
         lambda effort: [printed("x", world["value"], "<=", 2.0)]
@@ -249,11 +249,11 @@ def test_every_run_computes_anew(empty, monkeypatch):
     assert claim.run().passed
 
 
-# --- what is remembered between computations ---
+# --- caches ---
 
 
 def test_a_density_that_changes_is_looked_at_again():
-    """Its integral is remembered, and must not be after the object behind it was changed."""
+    """Its integral is cached, and must be computed again after its object has changed."""
 
     class Gaussian:
         std = 1.0
