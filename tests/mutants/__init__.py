@@ -1,4 +1,4 @@
-"""Faults put into the package by a machine, and what the tests make of them.
+"""Mutation testing: small faults in the package, and whether the tests detect them.
 
 ``python -m tests.mutants --help`` says how to run it.
 """

@@ -1,18 +1,18 @@
-"""Put small faults into what privacy rests on, by machine, and see whether the tests notice them.
+"""Mutation testing: insert small faults into code that privacy depends on, and run the tests.
 
-The faults are changes of the syntax tree: an operator or a comparison, a constant, min for max, a
-branch that is never or always taken, two arguments swapped, a check or a line removed. Which are
-tried is drawn by a seed from all that there are. Each is put into a copy of the checkout and meets
-the tests that run its line (measured once, by coverage), the quickest first.
+The faults are changes of the syntax tree: another operator, comparison or constant, min for max, a
+branch that is never or always taken, two arguments swapped, a check or a line removed. A seed draws
+a sample of all faults. Each is put into a copy of the checkout, where the tests that run its line
+(measured once, by coverage) are run, the fastest first.
 
     python -m tests.mutants measure           # which test runs which line; half an hour
-    python -m tests.mutants run --sample 600  # until so many have a result, in results.csv
-    python -m tests.mutants run --alive       # only those alive so far, after a test was added
+    python -m tests.mutants run --sample 600  # until 600 faults have a result, in results.csv
+    python -m tests.mutants run --alive       # only survivors, after a test was added
     python -m tests.mutants report            # writes REPORT.md
-    python -m tests.mutants verify            # some of the stored ones are noticed still: in CI
+    python -m tests.mutants verify            # repeats some faults that were noticed: in CI
 
-What is alive is classed once, by hand, in survivors.toml: "equivalent" (no input tells the fault
-from the code: say why), "cosmetic" (speed or a message), or "missing test".
+Survivors are classified once, by hand, in survivors.toml: "equivalent" (no input distinguishes the
+fault from the code: say why), "cosmetic" (speed or a message), or "missing test".
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ HERE = Path(__file__).parent
 RESULTS, SURVIVORS, STORIES = HERE / "results.csv", HERE / "survivors.toml", HERE / "stories.toml"
 CONTEXTS = HERE / "output" / "contexts"
 
-#: Every module that a privacy statement rests on.
+#: Every module that a privacy statement depends on.
 MODULES = (
     "privacy/**/*.py", "problems/**/*.py", "losses.py", "clipping.py", "regularizers.py",
     "kernels/rounding.py", "kernels/norms.py", "kernels/scalar.py", "kernels/tile.py",
@@ -44,7 +44,7 @@ MODULES = (
     "experiments/loop.py", "experiments/result.py", "linear_model/*.py", "preprocessing/*.py",
     "tuning.py", "commands.py", "opacus.py", "_validation.py", "_user_classes.py",
 )  # fmt: skip
-#: Tests that speak of them; those of figures, pages and claims are left to the whole suite.
+#: Tests of these modules; those of figures, pages and claims are not used.
 TESTS = (
     "tests/privacy", "tests/methods", "tests/problems", "tests/kernels", "tests/contracts",
     "tests/experiments", "tests/linear_model", "tests/tuning", "tests/audit/test_audit_mutants.py",
@@ -64,9 +64,9 @@ def all_faults() -> dict[str, Fault]:
 
 
 def drawn(keys: list[str], sample: int | None, seed: int | str) -> list[str]:
-    """Return a sample without replacement that stays the same for the keys that stay.
+    """Return a sample without replacement; the order of keys is the same if others change.
 
-    The file is not looked at: a module that moves keeps its faults in their order.
+    The order does not depend on the file: a module that moves keeps its faults in their order.
     """
 
     def place(key: str) -> bytes:
@@ -76,7 +76,7 @@ def drawn(keys: list[str], sample: int | None, seed: int | str) -> list[str]:
 
 
 def stored() -> dict[str, tuple[str, str]]:
-    """Return what came out of the faults tried so far: verdict, and the test or the reason."""
+    """Return the result of every fault tried so far: verdict, and the test or the reason."""
     if not RESULTS.is_file():
         return {}
     with RESULTS.open(newline="", encoding="utf-8") as file:
@@ -92,13 +92,13 @@ def store(results: dict[str, tuple[str, str]]) -> None:
 
 
 def classes() -> dict[str, tuple[str, str]]:
-    """Return the class and the reason of every survivor that has been looked at."""
+    """Return the class and the reason of every classified survivor."""
     listed = tomllib.loads(SURVIVORS.read_text("utf-8")).get("survivor", [])
     return {each["fault"]: (each["class"], each["why"]) for each in listed}
 
 
 def stories() -> dict[str, tuple[Fault, str]]:
-    """Return the faults that tell a story: name -> fault and the test that must notice it."""
+    """Return the faults of stories.toml: name -> fault and the test that must notice it."""
     found = {}
     for each in tomllib.loads(STORIES.read_text("utf-8"))["fault"]:
         text = (ROOT / each["file"]).read_text("utf-8")
@@ -124,7 +124,7 @@ def measure(jobs: int) -> int:
 
 
 def run(sample: int, seed: int, jobs: int, alive: bool, words: list[str]) -> int:
-    """Try the drawn faults that have no result yet, and write each result as it comes."""
+    """Try the drawn faults that have no result yet, and store the results."""
     known, results, contexts = all_faults(), stored(), Contexts(CONTEXTS)
     if not contexts:
         raise SystemExit("first: python -m tests.mutants measure")
@@ -154,9 +154,9 @@ def run(sample: int, seed: int, jobs: int, alive: bool, words: list[str]) -> int
 
 
 def verify(sample: int, seed: int, jobs: int, tell: int | None, word: str) -> int:
-    """Try stored faults again by the test that noticed them; 1 if one is alive.
+    """Repeat stored faults with the test that noticed them, and return 1 if one survives.
 
-    And ``tell`` of the stories, all where it is None, drawn by a word.
+    ``tell`` faults of stories.toml, drawn by ``word``, are repeated too; all if it is None.
     """
     known = all_faults()
     noticed = {
@@ -176,7 +176,7 @@ def verify(sample: int, seed: int, jobs: int, tell: int | None, word: str) -> in
 
 
 def main() -> int:
-    """Do what the command line says."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m tests.mutants",
         description=__doc__,

@@ -16,13 +16,13 @@ from typing import Any
 
 ROOT = Path(__file__).parents[2]
 
-# Where the tests of a folder stand, if it has none of its own or these are not all.
-_ROOMS = {
+# Test folders of a package folder, unless only the folder of the same name has its tests.
+_TEST_FOLDERS = {
     "kernels": ("kernels", "problems"), "losses": ("problems",), "clipping": ("problems",),
     "regularizers": ("problems",), "commands": ("linear_model",), "tuning": ("tuning",),
     "preprocessing": ("linear_model",), "opacus": ("test_opacus.py",),
 }  # fmt: skip
-# They compare digests of files, and would notice any change of text.
+# These compare digests of files, and would detect any change of text.
 _DIGESTS = ("test_caching.py", "test_every_kept_kernel")
 
 
@@ -30,7 +30,7 @@ _DIGESTS = ("test_caching.py", "test_every_kept_kernel")
 
 
 class Measuring:
-    """A pytest plugin: every test is a context of its own, and its seconds are kept."""
+    """A pytest plugin: every test is a separate context, and its duration is stored."""
 
     def __init__(self, folder: str) -> None:
         import coverage
@@ -46,7 +46,7 @@ class Measuring:
     def pytest_runtest_logreport(self, report: Any) -> None:
         self._seconds[report.nodeid] += report.duration
         if report.failed:
-            self._seconds[report.nodeid] = float("inf")  # a test that fails proves nothing
+            self._seconds[report.nodeid] = float("inf")  # a failing test is not used
 
     def pytest_sessionfinish(self) -> None:
         self._coverage.stop()
@@ -63,7 +63,7 @@ class Measuring:
 
 
 def pytest_configure(config: Any) -> None:
-    """Measure in the processes that run tests; with pytest-xdist the first one runs none."""
+    """Measure in the processes that run tests; with pytest-xdist the main one runs none."""
     runs_tests = hasattr(config, "workerinput") or not getattr(config.option, "numprocesses", 0)
     if runs_tests and "MUTANT_CONTEXTS" in os.environ:
         config.pluginmanager.register(Measuring(os.environ["MUTANT_CONTEXTS"]))
@@ -104,11 +104,11 @@ def _is_compiled(source: str, function: str) -> bool:
 
 
 class Contexts:
-    """The tests that run a line, the quick ones first.
+    """The tests that run a line, the fastest first.
 
-    Lines are known by their function and text, so that what was measured stays of use when the
-    code moves. Compiled functions are not seen to run: all tests of their file come then, and
-    those of the folder of the same name.
+    Lines are identified by their function and text, so that measurements stay valid when the
+    code moves. Coverage does not see compiled functions: all tests of their file, and of the
+    folder of the same name, stand for them.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -139,7 +139,7 @@ class Contexts:
         return bool(self.seconds)
 
     def tests(self, file: str, function: str, lines: list[str]) -> list[str]:
-        """Return the tests to run for a fault in these lines of a function, the quickest first."""
+        """Return the tests to run for a fault in these lines of a function, the fastest first."""
         inside = [
             tests
             for (place, name), tests in self._by_function.items()
@@ -155,9 +155,9 @@ class Contexts:
         chosen = chosen or self._by_function.get((file, function), set()).union(*inside)
         if not chosen or function == "<module>":
             folder = Path(file).parts[1].removesuffix(".py")
-            rooms = tuple(f"tests/{room}" for room in _ROOMS.get(folder, (folder,)))
+            folders = tuple(f"tests/{name}" for name in _TEST_FOLDERS.get(folder, (folder,)))
             chosen = self._by_file.get(file, set()) | {
-                test for test in self.seconds if test.startswith(rooms)
+                test for test in self.seconds if test.startswith(folders)
             }
         chosen = {test for test in chosen if not any(name in test for name in _DIGESTS)}
         return sorted(chosen, key=lambda test: (self.seconds[test], test))

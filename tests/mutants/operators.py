@@ -1,8 +1,7 @@
-"""Small faults that a machine puts into source code: which there are, and the text with one in it.
+"""Mutation operators: the small faults of a source file, and the source with one of them.
 
-Every fault replaces one stretch of text, found in the syntax tree, so that the rest of the file
-stays as it is. Messages, docstrings, annotations and ``__repr__`` are left alone: a fault there
-changes no number.
+Every fault replaces one span of text, found in the syntax tree, and leaves the rest of the file
+unchanged. Messages, docstrings, annotations and ``__repr__`` get no faults: these change no number.
 """
 
 from __future__ import annotations
@@ -45,17 +44,17 @@ _FUNCTIONS = {
     "ceil": "floor", "floor": "ceil", "any": "all", "all": "any",
     "log1p": "log", "expm1": "exp", "cumsum": "cumprod",
 }  # fmt: skip
-# What only prints, or only speaks to a type checker.
+# Methods that only print, and calls for warnings or type checkers only.
 _SILENT = {"__repr__", "__str__", "__dir__", "describe"}
 _WORDS = {"warn", "warn_caller", "TypeVar", "cast", "overload"}
 
 
 @dataclass(frozen=True)
 class Fault:
-    """One stretch of a file and what stands there instead.
+    """One span of a file and its replacement.
 
-    ``key`` names it by its function, operator and line of code rather than by line numbers, so
-    that it is found again when the code around it changes.
+    ``key`` identifies it by function, operator and line of code, not by line number, so that it
+    is found again when the code around it changes.
     """
 
     file: str
@@ -118,7 +117,7 @@ class _Finder(ast.NodeVisitor):
             self._add(operator, start, end, new)
 
     def _between(self, operator: str, left: ast.AST, right: ast.AST, swap: tuple[str, str]) -> None:
-        """Swap the operator that stands between two operands."""
+        """Swap the operator between two operands."""
         low, high = self._span(left)[1], self._span(right)[0]
         old, new = swap
         word = rf"\b{old}\b" if old[0].isalpha() else re.escape(old)
@@ -181,7 +180,7 @@ class _Finder(ast.NodeVisitor):
             self.visit(node.value)
 
     def visit_Raise(self, node: ast.Raise) -> None:
-        self._replace("raise", node, "pass")  # what it says is left alone
+        self._replace("raise", node, "pass")  # its message gets no fault
 
     def visit_Assert(self, node: ast.Assert) -> None:
         pass
@@ -191,7 +190,7 @@ class _Finder(ast.NodeVisitor):
             return
         self._replace("branch", node.test, "False")
         if not all(isinstance(each, ast.Raise) for each in node.body):
-            self._replace("branch", node.test, "True")  # a check that refuses all is noticed
+            self._replace("branch", node.test, "True")  # a check that always refuses is detected
         self.generic_visit(node)
 
     # Expressions
@@ -268,7 +267,7 @@ def _called(node: ast.Call) -> str | None:
 
 
 def faults(file: str, source: str) -> Iterator[Fault]:
-    """Yield every fault that can be put into one file, by place."""
+    """Yield every fault of one file, in order of position."""
     finder = _Finder(source)
     finder.visit(ast.parse(source))
     lines, data = source.splitlines(), source.encode()

@@ -1,4 +1,4 @@
-"""The table of what came out, with intervals."""
+"""The report of mutation testing, with confidence intervals."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _row(name: str, kinds: list[str]) -> str:
 def report(
     results: Mapping[str, tuple[str, str]], classes: Mapping[str, tuple[str, str]], total: int
 ) -> str:
-    """Return the page: the sentence, a table by folder and module, and every survivor."""
+    """Return the report: a summary, tables by folder and module, and every survivor."""
     kinds: dict[str, str] = {}
     for key, (verdict, _) in results.items():
         missing = ("missing test", "not looked at yet")

@@ -1,8 +1,8 @@
-"""One fault in a copy of the checkout, and whether a test notices it.
+"""Tests of a copy of the checkout with one fault, and whether one of them notices it.
 
-The working tree is never touched. A run that crashes or does not end in time counts as noticed:
-whoever waits for it does notice. A copy has the byte code and the compiled kernels of the checkout;
-a fault in compiled code has an empty folder for its own, which no later one is given.
+The working tree is never changed. A run that crashes or exceeds its time limit counts as noticed.
+A copy has the byte code and the compiled kernels of the checkout; a fault in compiled code gets a
+new empty folder for its kernels.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from .operators import Fault
 _LEFT_OUT = shutil.ignore_patterns(
     ".*", "site", "dist", "*.egg-info", "numba", "output", "_build", "_generated"
 )
-_FIRST = 25  # so many of the quickest tests come first: most faults are noticed there
-_BUDGET = 150.0  # seconds of tests that one fault may be given, as measured without it
+_FIRST = 25  # fastest tests that are run first: these notice most faults
+_BUDGET = 150.0  # seconds of tests for one fault, as measured without it
 
 
 # Imported once, in the process that all trials are forked from. The package itself is not.
@@ -52,7 +52,7 @@ def _pytest(
     os.environ.update(HYPOTHESIS_PROFILE=profile, PYTHONPATH=str(place), MPLBACKEND="Agg")
     os.environ.update(NUMBA_CACHE_DIR=str(kernels or ""), PYTHONDONTWRITEBYTECODE="1")
     numba.config.CACHE_DIR = str(kernels or "")
-    sys.dont_write_bytecode = True  # nothing of a fault stays in the copy
+    sys.dont_write_bytecode = True  # no byte code of a fault stays in the copy
     os.chdir(place)
     sys.path.insert(0, str(place))
     loaded = "ignore:Module already imported:pytest.PytestAssertRewriteWarning"
@@ -64,7 +64,7 @@ def _pytest(
 def run_tests(
     tests: list[str], place: Path, kernels: Path | None, limit: float, profile: str = "few"
 ) -> str | None:
-    """Return the first test that fails in a copy, how the run ended otherwise, or None if green."""
+    """Return the first test that fails in a copy, how the run ended otherwise, or None."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([name for name in PRELOADED if _is_installed(name)])
     with tempfile.TemporaryDirectory() as folder:
@@ -90,7 +90,7 @@ def _is_installed(name: str) -> bool:
 
 
 class Copies:
-    """Copies of the checkout, one a process, that faults are tried in.
+    """Copies of the checkout to try faults in, one for each process.
 
     Parameters
     ----------
@@ -114,12 +114,12 @@ class Copies:
 
     @contextmanager
     def holding(self, fault: Fault) -> Iterator[tuple[Path, Path | None]]:
-        """Yield a copy with the fault in it, and the folder of kernels that are its own."""
+        """Yield a copy with the fault in it, and a folder for its own compiled kernels, or None."""
         place = self._free.get()
         path = place / fault.file
         text, stamp = path.read_text("utf-8"), path.stat()
         path.write_text(fault.apply(text), "utf-8")
-        os.utime(path, (stamp.st_mtime + 10.0,) * 2)  # byte code is told by seconds and size
+        os.utime(path, (stamp.st_mtime + 10.0,) * 2)  # byte code is identified by seconds and size
         compiled = "njit" in text or fault.file.startswith("dpanalysis/kernels/")
         try:
             with tempfile.TemporaryDirectory() as empty:
