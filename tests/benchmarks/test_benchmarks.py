@@ -1,4 +1,4 @@
-"""What the benchmarks say of their numbers; nothing is timed here."""
+"""The reports of the benchmarks; nothing is timed here."""
 
 import importlib
 import json
@@ -131,7 +131,7 @@ def test_a_peer_that_is_missing_is_skipped_by_name(monkeypatch, capsys):
     monkeypatch.setattr(measure, "skipped", {})
     monkeypatch.setattr(measure.importlib.util, "find_spec", lambda name: None)
     assert not measure.installed("opacus")
-    assert not measure.installed("opacus")  # told once
+    assert not measure.installed("opacus")  # reported once
     said = 'opacus is not installed (pip install "dpanalysis-toolkit[peers]")'
     assert capsys.readouterr().err == f"skipped: {said}\n"
     assert measure.skipped == {"opacus": said}
@@ -283,7 +283,7 @@ def test_sizes_span_two_decades():
     assert {panel for panel, *_ in growth.CURVES} == set("ndRT")
 
 
-def test_the_time_ahead_follows_the_line_and_its_interval_is_as_sure_as_it_says():
+def test_a_forecast_follows_the_line_and_its_interval_has_the_stated_level():
     sizes = [10**k for k in range(4, 9)]
     slopes, ahead = scale.forecast(sizes, 2.0 * np.array(sizes) ** 1.1, 1e9)
     np.testing.assert_allclose(slopes, 1.1, atol=1e-9)

@@ -1,4 +1,4 @@
-"""The rule of the default penalty is that of the fits that are kept."""
+"""The rule of the default penalty agrees with the stored fits."""
 
 import csv
 import math
@@ -37,4 +37,4 @@ def test_the_rule_in_use_is_within_a_thousandth_of_the_best_of_the_fits():
         return sum(curves.regret(key, curves.strength(key, *rule)) for key in keys) / len(keys)
 
     assert loss((runs.FACTOR, runs.POWER)) < loss(curves.rule(FITTED)) + 1e-3
-    assert loss((0.8, 1.3)) > loss(curves.rule(FITTED)) + 1e-3  # one that does not fit
+    assert loss((0.8, 1.3)) > loss(curves.rule(FITTED)) + 1e-3  # another rule is worse

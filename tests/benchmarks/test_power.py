@@ -1,4 +1,4 @@
-"""The benchmark of the verifier's power: its oracle, its sentences, the page that keeps them."""
+"""The benchmark of the verifier's power: its oracle, its summary and its page of results."""
 
 import importlib
 import re
@@ -39,7 +39,7 @@ def rows_of(page, title):
 @pytest.mark.parametrize("confidence", [0.9, 1 - 1e-9])
 @pytest.mark.parametrize("name", ["Laplace", "Gaussian, delta = 0.01", "sparse vector of 10"])
 def test_the_oracle_refutes_in_nine_of_ten_draws(name, confidence):
-    """By drawing its counts; of 600 draws 482 to 583 but with probability 1e-7."""
+    """Of 600 draws of its counts 482 to 583 refute, but with probability 1e-7."""
     case = next(case for case in broken() if case.name == name)
     n, miss = audit.oracle_samples(case, 1.0 - confidence), 1.0 - confidence
     slope = 0.5 * (np.exp(CLAIM) + (case.p - case.delta) / case.q)
@@ -62,8 +62,8 @@ def test_the_interval_is_that_of_clopper_and_pearson():
 
 
 @pytest.fixture
-def lucky(monkeypatch):
-    """A verifier that refutes from a number of samples on, and the samples it was asked for."""
+def threshold_verifier(monkeypatch):
+    """A verifier that refutes from 1,000 samples on, and the sample sizes of its calls."""
     asked = []
 
     def verify(mechanism, dataset, neighbour, claim, *, samples, **options):
@@ -75,13 +75,13 @@ def lucky(monkeypatch):
     return asked
 
 
-def test_a_multiple_is_given_up_once_it_cannot_reach_the_power(lucky):
+def test_a_multiple_is_given_up_once_it_cannot_reach_the_power(threshold_verifier):
     case = Broken("a case", lambda bit, rng, size: None, 0.0, 0.5, 0.1, simple=True)
     (found,) = audit.power_of(case, 0.9, 20, 0)
     assert found.key == "runs for power 0.9 at confidence 0.9, of numbers"
     assert (found.ours, found.other, found.ratio) == ((1_000.0,), (400.0,), 2.5)
     assert found.case == "a case, 20 of 20 seeds (0.83 to 1.00)"
-    assert [lucky.count(n) for n in (500, 600, 800, 1_000)] == [3, 3, 3, 20]
+    assert [threshold_verifier.count(n) for n in (500, 600, 800, 1_000)] == [3, 3, 3, 20]
     assert audit.power(case, 1_000, 0.9, 20) == 20 and audit.power(case, 999, 0.9, 20) == 0
 
 
@@ -96,15 +96,15 @@ def test_scores_are_higher_with_the_canary(case):
 
 
 def test_the_price_of_not_knowing_the_event_is_below_that_of_asking_for_each():
-    """One event costs nothing; of ten, each asked at a tenth of the level is a test as well."""
+    """One event costs nothing; tests of ten events, each at a tenth of the level, are valid."""
     assert audit.price(1, 0.1, 10_000) == pytest.approx(1.0, abs=0.05)
     for events, least in ((2, 1.2), (10, 1.8)):
         each = (ndtri(1.0 - 0.1 / events) + ndtri(0.9)) / (2.0 * ndtri(0.9))
         assert least < audit.price(events, 0.1, 10_000) < each**2
 
 
-def test_an_auditor_of_scores_stands_beside_ours(lucky, monkeypatch):
-    """It gets the scores of the runs that ours needed, and as many seeds as are asked for."""
+def test_an_auditor_of_scores_stands_beside_ours(threshold_verifier, monkeypatch):
+    """It gets the scores of as many runs as ours needed, and the requested number of seeds."""
     asked = []
 
     def auditor(scores, epsilon, delta, samples, miss, rng):
@@ -128,7 +128,7 @@ def test_an_auditor_of_scores_stands_beside_ours(lucky, monkeypatch):
         ("an auditor", (100.0,), (50.0,)),
     ]
     assert audit.summary(rows).endswith("in at most 4 of 4 audits at confidence 0.9.")
-    assert len(list(audit.alarms("A", mechanism, 1.0, 0.0, 1.0, 0.5, 4))) == 1  # not its level
+    assert len(list(audit.alarms("A", mechanism, 1.0, 0.0, 1.0, 0.5, 4))) == 1  # another level
 
 
 def test_jax_privacy_refutes_what_is_broken_and_not_what_is_right():
@@ -151,7 +151,7 @@ def test_a_ratio_that_would_divide_by_nothing_is_not_shown():
     assert "| 0 % | a peer | 0.5 % |  |" in row.as_markdown()
 
 
-def test_a_power_that_is_never_reached_is_an_error(lucky, monkeypatch):
+def test_a_power_that_is_never_reached_is_an_error(threshold_verifier, monkeypatch):
     case = Broken("a case", lambda bit, rng, size: None, 0.0, 0.5, 0.1)
     monkeypatch.setattr(audit, "MULTIPLES", (1.0, 2.0))
     with pytest.raises(RuntimeError, match=r"a case: power 0\.9 is not reached at 2\.0 x"):
@@ -163,7 +163,7 @@ def runs(confidence, kind, ratio):
     return Row(key, "a case", (100.0 * ratio,), "runs", "oracle", (100.0,))
 
 
-def test_the_sentences_tell_the_worst_of_the_table():
+def test_the_summary_states_the_worst_of_the_table():
     rows = [
         runs("0.9", "of numbers", 2.0),
         runs("0.9", "of numbers", 1.5),
