@@ -1,4 +1,4 @@
-"""The choice itself: its law, its price, what is refused."""
+"""Private selection: the law of the choice, its privacy cost, and what is refused."""
 
 import math
 from dataclasses import dataclass
@@ -122,7 +122,7 @@ def test_a_seed_is_used_once_under_a_guard(again):
     assert guard.spent == 1.0
 
 
-def test_numbers_that_are_none_are_the_worst():
+def test_nan_scores_are_the_worst():
     scores = iter([math.nan, 2.0, math.nan, 3.0] + [math.nan] * 10_000)
     outputs = iter(range(10_000))
     chosen = repeat_and_select(
@@ -182,7 +182,7 @@ def test_a_run_under_another_budget_is_refused():
 
 @pytest.mark.parametrize("budget", [dpa.Budget(0.7), dpa.Budget.zcdp(0.3)])
 def test_a_score_has_the_noise_its_budget_asks_for(budget, monkeypatch):
-    """Moved by C/n by one record, and a little more for rounding; the penalty does not count."""
+    """One record moves the score by C/n, and a little more by rounding; no penalty is added."""
     seen = []
     plain = mechanisms.noisy
 
@@ -234,7 +234,7 @@ def test_a_score_wants_a_budget_with_a_law():
         PrivateLoss(PROBLEM, 0.0)
 
 
-# --- what the output says of itself ---
+# --- privacy reports of the output ---
 
 PERTURBED = dpa.methods.ObjectivePerturbation()
 
@@ -259,7 +259,7 @@ def planned(budget, rng):
 
 
 def adaptive(budget, rng):
-    """Under a filter, whose epsilon a result gives first."""
+    """A method that runs under a filter, whose epsilon the result reports."""
     method = dpa.methods.AdaptiveGD(iterations=3)
     return dpa.minimize(PROBLEM, method, budget, rng=rng, record=())
 
@@ -275,7 +275,7 @@ def fair(output, budget, rng):
 
 
 def reports(output):
-    """Every epsilon that an output says of itself."""
+    """Every epsilon that an output reports."""
     if isinstance(output, (tuple, list)):
         return [each for part in output for each in reports(part)]
     if isinstance(output, dict):
@@ -336,8 +336,8 @@ HOLDERS = {
 
 
 @pytest.mark.parametrize("name", HOLDERS)
-def test_so_it_is_wherever_the_output_holds_the_model(name):
-    """A dataclass, a frozen estimator or a method showed 0.8 where the whole cost 3."""
+def test_reports_are_updated_wherever_the_output_holds_the_model(name):
+    """A dataclass, a frozen estimator or a method reported 0.8 where the choice cost 3."""
     hold, take = HOLDERS[name]
     model, ledger = model_of(dpa.Budget(0.8), None), Ledger("replace_one")
     ledger.record(Pure(3.0))
@@ -362,7 +362,7 @@ def test_fits_within_another_estimator_are_added():
 
 
 @pytest.mark.parametrize("candidate", [planned, adaptive, model_of])
-def test_so_it_is_with_a_delta(candidate):
+def test_reports_are_updated_with_a_delta(candidate):
     budget = dpa.Budget(2.0, delta=1e-6)
     chosen = repeat_and_select([candidate], budget, score=fair, repeats=Repeats(2.0), rng=3)
     assert reports(chosen.output)[0] == pytest.approx(2.0, rel=1e-5)
@@ -374,7 +374,7 @@ def test_so_it_is_with_a_delta(candidate):
 
 @pytest.mark.slow
 def test_the_model_chosen_stays_what_it_was_when_it_was_chosen():
-    """A candidate that fits one estimator again and again: the best fit, and not the last."""
+    """A candidate fits one estimator repeatedly: the best fit is returned, not the last."""
     model, fits = LogisticRegression(bounds=(-1, 1)), []
 
     def candidate(budget, rng):
@@ -424,13 +424,13 @@ WHOLE, OTHER = dpa.Budget(2.0), dpa.Budget(0.01, relation="add_or_remove_one")
     ],
 )
 def test_reports_above_the_budget_of_a_run_are_refused(candidate, wrong):
-    """As where a nested choice spends the whole once more: costs 3.2 for a claim of 1."""
+    """A nested choice that spends the whole budget again would cost 3.2 for a claim of 1."""
     with pytest.raises(ValueError, match="candidates must run under the budget"):
         repeat_and_select([lambda each, rng: candidate(wrong, rng)], WHOLE, score=fair, rng=0)
 
 
 def test_a_run_in_another_notion_of_privacy_is_refused():
-    """The rho of a run is no part of a budget in epsilon, however small the number is."""
+    """A run with a budget in rho cannot be part of a budget in epsilon, however small rho is."""
     method = dpa.methods.GradientDescent(0.1, 2, mechanism="gaussian")
 
     def in_zcdp(_, rng):
@@ -456,7 +456,7 @@ def test_several_reports_of_one_run_are_added():
 
 @given(st.integers(0, 3), st.floats(0.1, 5.0), st.sampled_from([0.0, 0.5, 1.0, 2.0]))
 def test_choices_within_choices_cost_what_the_theorem_says(depth, epsilon, shape):
-    """At the bottom is a run whose budget is divided once more on every floor."""
+    """Each of depth + 1 levels divides the budget of the innermost run once more."""
     law, spent = Repeats(1.5, shape), []
 
     def bottom(budget, rng):
@@ -473,7 +473,7 @@ def test_choices_within_choices_cost_what_the_theorem_says(depth, epsilon, shape
         )
     chosen = repeat_and_select([candidate], dpa.Budget(epsilon), score=fair, repeats=law, rng=0)
     assert chosen.epsilon() == pytest.approx(epsilon)
-    # (2 + shape) times a run with its score, which gets a fifth, on each of depth + 1 floors.
+    # On each level the choice costs (2 + shape) runs with their scores, which get a fifth.
     assert spent[0] == pytest.approx(epsilon * (0.8 / (2.0 + shape)) ** (depth + 1))
     inner = chosen
     while isinstance(inner.output, Selection):
@@ -488,7 +488,7 @@ def test_a_choice_of_zcdp_runs_has_no_choice_within():
 
 @pytest.mark.parametrize("rng", [3, np.random.default_rng(3), None, "os"])
 def test_a_choice_is_no_better_than_the_noise_of_its_scores(rng):
-    """Runs of exact noise, chosen by scores that anybody can draw again, counted as exact."""
+    """Runs of exact noise, chosen by scores of pseudo-random noise, counted as exact."""
 
     def release(budget, rng):
         return dpa.minimize(PROBLEM, dpa.methods.OutputPerturbation(), budget, rng="os")
