@@ -1,4 +1,4 @@
-"""Networks evaluated one sample and one layer at a time, to compare with."""
+"""Reference networks, evaluated one sample and one layer at a time."""
 
 import math
 
@@ -28,7 +28,7 @@ def draw(n=40, f=6, K=3, seed=0, zeros=0.4):
 
 
 def iterate(problem, seed=1, R=None, reach=1.0):
-    """Parameters in which biases too are not zero."""
+    """Random parameters with nonzero biases."""
     shape = (problem.d,) if R is None else (R, problem.d)
     return reach * np.random.default_rng(seed).standard_normal(shape) / math.sqrt(problem.features)
 

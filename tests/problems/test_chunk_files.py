@@ -1,4 +1,4 @@
-"""Files that are mapped: cut, edited, or opened again; and one larger than the memory allowed."""
+"""Memory-mapped files that are truncated, edited or reopened, or exceed the memory limit."""
 
 import mmap
 import os
@@ -44,7 +44,7 @@ def test_a_file_cut_before_it_is_used_is_named(tmp_path):
 
 
 def test_a_file_cut_in_the_middle_of_a_sum_is_named(tmp_path):
-    X, y, _ = draw(5000, 5, "i4")  # so that a block is a copy: those that follow are cut
+    X, y, _ = draw(5000, 5, "i4")  # integers: a block is a copy, and later ones are cut
     begun = []
 
     def cut(norm, loss):
@@ -52,7 +52,7 @@ def test_a_file_cut_in_the_middle_of_a_sum_is_named(tmp_path):
             os.truncate(tmp_path / "X", 8000)
         return 1.0 / (1.0 + norm)
 
-    rule = clipping.Custom(cut, 1.0)  # which tries the function
+    rule = clipping.Custom(cut, 1.0)  # whose check calls the function
     with small_blocks(50_000):
         problem = ERM(mapped(X, tmp_path / "X"), y, losses.Logistic())
         begun.append(True)
@@ -61,7 +61,7 @@ def test_a_file_cut_in_the_middle_of_a_sum_is_named(tmp_path):
 
 
 def test_rows_that_change_stay_within_their_bound(tmp_path):
-    """The noise was computed from public bounds: they hold for whatever the file has by now."""
+    """The noise was computed from public bounds, which must hold for the file's current rows."""
     X, y, random = draw(300, 4)
     X, y = 0.1 * X, y.astype(float)
     file = mapped(X, tmp_path / "X")
@@ -86,7 +86,7 @@ def test_rows_that_change_stay_within_their_bound(tmp_path):
 
 
 class Own(losses.Logistic):
-    """A user's class, whose formulas run as arrays."""
+    """A user-defined loss, evaluated by array operations."""
 
     lipschitz, smoothness = 1.0, 0.25
 
@@ -133,7 +133,7 @@ def test_a_problem_in_place_is_checked_again_where_it_is_unpickled(tmp_path):
 
 @pytest.mark.parametrize(("dtype", "header"), [("f4", 3), ("f8", 100_003)])
 def test_rows_behind_a_header_of_any_length(tmp_path, dtype, header):
-    """So that the numbers lie at no multiple of their size, and the map starts at a later page."""
+    """Then the numbers are unaligned, and the map starts at a later page."""
     X, y, random = draw(100, 3, dtype)
     (tmp_path / "X").write_bytes(b"x" * header + X.tobytes())
     file = np.memmap(tmp_path / "X", dtype, "r", header, X.shape)
@@ -147,7 +147,7 @@ def test_rows_behind_a_header_of_any_length(tmp_path, dtype, header):
 
 @pytest.mark.parametrize("in_place", [False, True])
 def test_pickled_problems_open_their_file_again(tmp_path, in_place):
-    """Also of a slice, whose place in the file the slice itself does not tell."""
+    """Slices too, although a slice does not record its offset in the file."""
     X, y, random = draw(5000, 20)
     whole = mapped(X, tmp_path / "X")
     with ExitStack() as stack:
@@ -176,7 +176,7 @@ def test_maps_without_a_name_are_not_pickled():
 
 
 def test_the_size_of_a_file_is_known_by_its_map(tmp_path):
-    """What the check relies on: the map tells the size of the file, not its own."""
+    """The check relies on it: ``size()`` is that of the file, not of the map."""
     (tmp_path / "file").write_bytes(b"x" * (2 * mmap.PAGESIZE))
     with open(tmp_path / "file", "rb") as file:
         view = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
@@ -223,12 +223,12 @@ if limit:
 @pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="RLIMIT_DATA counts on Linux")
 def test_memory_does_not_grow_with_the_file(tmp_path):
-    """A file larger than all the memory that the process may have, code and kernels included."""
+    """The file exceeds the memory limit of the whole process, code and kernels included."""
     limit = 256 << 20
     n = limit // 32 + 1_000_000
     for name, size in (("f4", 32 * n), ("u1", 8 * n)):
         with open(tmp_path / name, "wb") as file:
-            file.truncate(size)  # zeros that take no place on the disk
+            file.truncate(size)  # zeros that occupy no disk space
     np.ones(n, np.int8).tofile(tmp_path / "y")
     assert (tmp_path / "f4").stat().st_size > limit
     environment = {**os.environ, "NUMBA_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}

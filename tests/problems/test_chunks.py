@@ -1,4 +1,4 @@
-"""Data that are visited by blocks of rows: memory maps beside the same data in memory."""
+"""Data processed in blocks of rows: memory maps against the same data in memory."""
 
 import tempfile
 import threading
@@ -31,7 +31,7 @@ BOUNDS = [(), RowBound(2, 2.0), (RowBound(1, 3.0), RowBound(2, 1.5)), RowBound(1
 
 @contextmanager
 def small_blocks(size=500):
-    """Blocks of a few rows, also where there are few."""
+    """Force blocks of a few rows, even for small data."""
     with ExitStack() as stack:
         stack.enter_context(mock.patch.object(blocks, "BLOCK_BYTES", size))
         stack.enter_context(mock.patch.object(blocks, "_ROWS_KEPT", 0))
@@ -53,7 +53,7 @@ def draw(n, d, dtype="f8", seed=0):
 
 
 def assert_same(ours, reference):
-    """Equal to 1e-12 of the largest entry, and None where that is None."""
+    """Equal to 1e-12 of the largest entry, and None where the reference is None."""
     for one, other in zip(ours, reference, strict=True):
         assert (one is None) == (other is None)
         if one is not None:
@@ -109,7 +109,7 @@ def test_blocks_give_the_sums_of_the_data_in_memory(
     X, y, random = draw(n, d, "f8", seed)
     X, y = np.abs(X).astype(dtype) if dtype == "u1" else X.astype(dtype), y.astype(labels)
     arguments = (loss, regularizers.L2(0.1), bounds)
-    # A float32 matrix is scaled in float32 by one path of NumPy's: not what is tested here.
+    # One NumPy path scales a float32 matrix in float32, which is not tested here.
     reference = ERM(X.astype(np.float64), y, *arguments)
     with small_blocks(size):
         problem = ERM(mapped(X, order=order), mapped(y) if seed % 2 else y, *arguments)
@@ -131,8 +131,8 @@ def test_few_rows_are_used_in_place(tmp_path, dtype):
             np.testing.assert_array_equal(one, another)
 
 
-def test_a_map_that_is_none_is_an_array():
-    """What NumPy computes from a map may keep its type, but lies in memory."""
+def test_an_array_of_type_memmap_in_memory_is_used_as_an_array():
+    """Results that NumPy computes from a map may keep its type, but lie in memory."""
     X, y, _ = draw(20, 3)
     taken = X.view(np.memmap)
     assert np.shares_memory(ERM(taken, y, losses.Logistic())._X, taken)
@@ -177,7 +177,7 @@ def test_bad_data_are_refused_in_the_same_words(case):
         ERM(X, y, **arguments)
     with small_blocks(), pytest.raises(expected.type) as found:
         ERM(mapped(X), y, **arguments)
-    # In memory the place of the first is told, too.
+    # In memory, the message also names the first bad row.
     assert str(found.value) == str(expected.value).split(" (first in row ")[0]
 
 
@@ -193,7 +193,7 @@ def test_rows_over_a_bound_by_rounding_are_scaled():
 @pytest.mark.slow
 @pytest.mark.parametrize("sampling", [Poisson(0.2), WithoutReplacement(40)], ids=repr)
 def test_runs_draw_the_batches_of_the_data_in_memory(sampling):
-    """The same seed, the same rows, so that the whole run is the same to rounding."""
+    """The same seed draws the same rows, so the runs agree to rounding."""
     X, y, _ = draw(300, 4)
     arguments = (losses.Logistic(), regularizers.L2(0.1), RowBound(2, 5.0))
     method = methods.SGD(

@@ -38,7 +38,7 @@ def test_chunks_give_the_sums_of_the_data_in_memory(
 ):
     n = sum(sizes)
     X, y, random = draw(n, d, "f8", seed)
-    X = X.astype(dtype if form is None or dtype != "f2" else "f4")  # SciPy knows no float16
+    X = X.astype(dtype if form is None or dtype != "f2" else "f4")  # SciPy has no float16
     parts = da.from_array(X, chunks=(tuple(sizes), d))
     if form is not None:
         parts = parts.map_blocks(form)
@@ -87,7 +87,7 @@ TWICE = [
 
 @pytest.mark.parametrize("chunk", TWICE, ids=lambda chunk: chunk.format)
 def test_entries_of_a_sparse_chunk_add_up(chunk):
-    """Before the norm is taken, and beyond what int8 holds: the row is one of norm 200."""
+    """Duplicates are added before the norm, beyond the range of int8: the row has norm 200."""
     parts = da.zeros((2, 2), chunks=2, dtype=np.int8).map_blocks(
         lambda _: chunk, meta=np.empty((0, 0), np.int8)
     )
@@ -101,7 +101,7 @@ def test_entries_of_a_sparse_chunk_add_up(chunk):
 
 
 def test_chunks_that_change_stay_within_their_bound(data):
-    """A chunk that is another one each time it is computed keeps to what is public."""
+    """A chunk with other values at each computation stays within the public bound."""
     X, y, _, _ = data
     change = {"by": 1e-3}
     parts = da.from_array(X, chunks=(200, 5)).map_blocks(lambda block: change["by"] * block)
@@ -120,7 +120,7 @@ def test_chunks_that_change_stay_within_their_bound(data):
 
 @contextmanager
 def cluster():
-    """Workers of their own; while they are there, older versions warn of other schedulers."""
+    """A local cluster; while it runs, older versions warn about other schedulers."""
     distributed = pytest.importorskip("distributed", reason="dpanalysis-toolkit[dask]")
     options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None}
     with distributed.LocalCluster(**options) as local, distributed.Client(local):
@@ -191,7 +191,7 @@ def test_a_sum_is_one_call_and_reads_the_chunks_of_its_rows(data, counted):
         assert len(counted) == (1 if chunks else 0)
 
 
-# What is refused or warned of
+# Errors and warnings
 
 
 def test_chunks_along_the_features_are_put_together(data):
@@ -224,7 +224,7 @@ def test_bad_data_are_refused_in_the_same_words(case):
         ERM(X, y, **arguments)
     with pytest.raises(expected.type) as found:
         ERM(da.from_array(X, chunks=40 if X.ndim == 1 else (40, 9)), y, **arguments)
-    # In memory the place of the first one is known, too.
+    # In memory, the message also names the first bad row.
     assert str(found.value) == re.sub(r" \(first in row .*\)$", "", str(expected.value))
 
 

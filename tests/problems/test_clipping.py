@@ -1,4 +1,4 @@
-"""Clipping rules: their bound, their formulas, every backend, and what they do to a guarantee."""
+"""Clipping rules: bound, formulas, all backends, and effect on the privacy guarantee."""
 
 import math
 import pickle
@@ -27,11 +27,11 @@ C, R = 0.7, 2.0
 
 
 def _by_loss(norm, loss):
-    """A rule of one's own that goes by both."""
+    """A custom rule that depends on both."""
     return C / (norm + loss + 0.1)
 
 
-# name -> rule for a loss and rows up to R, and the same formula written once more.
+# name -> rule for a loss and rows up to R, and a second implementation of its formula.
 RULES = {
     "flat": (
         lambda loss: clipping.Flat(C),
@@ -100,7 +100,7 @@ def test_every_rule_is_listed():
 @example("flat", LOSSES[0], 1.7e308, 0.0)
 @example("value", LOSSES[2], math.inf, math.inf)
 def test_the_weighted_norm_never_exceeds_the_clip_norm(name, loss, norm, value):
-    """Whatever the norm and the loss, also where they do not belong together."""
+    """For any norm and loss, also pairs that no sample has."""
     rule = RULES[name][0](loss)
     weight = float(rule.weight(np.array([norm]), np.array([value]))[0])
     assert 0.0 <= weight <= rule.largest_weight * (1 + 1e-15)
@@ -127,7 +127,7 @@ def test_no_parameter_breaks_the_bound(clip_norm, norm, r, value):
 
 
 @given(st.floats(0.0, 1e200), st.floats(1e-100, 1e100))
-def test_flat_leaves_what_is_inside(norm, bound):
+def test_flat_clipping_keeps_gradients_within_the_clip_norm(norm, bound):
     weight = float(clipping.Flat(bound).weight(np.array([norm]))[0])
     assert weight == 1.0 if norm <= bound else weight * norm >= bound * (1 - 1e-14)
 
@@ -149,7 +149,7 @@ def test_nan_and_any_namespace(name, xp):
 
 
 def test_an_unknown_code_gives_nan():
-    """A kernel that was compiled before the rule existed must not leave a gradient as it is."""
+    """A kernel compiled before the rule existed must not return the gradient unclipped."""
     assert math.isnan(scalar.clip_weight(99, (1.0, 0.0, 0.0, 0.0), 0.5, 0.0))
 
 
@@ -172,7 +172,7 @@ def test_the_peak_of_adaptive_clipping(r, clip_norm):
 
 @given(st.floats(1.0, 1e6), st.floats(1e-3, 1e3))
 def test_adaptive_clipping_with_a_large_r_peaks_at_zero(r, clip_norm):
-    """The paper's formula 1/(2 sqrt r - r) is no peak there: it exceeds 1 or is negative."""
+    """The paper's formula 1/(2 sqrt r - r) fails there: it exceeds 1 or is negative."""
     rule = clipping.PerSampleAdaptive(r, clip_norm)
     weights = rule.weight(np.concatenate([[0.0], np.logspace(-9, 9, 400)]))
     assert weights[0] == pytest.approx(clip_norm, rel=1e-14)
@@ -205,7 +205,7 @@ def test_weighted_norms_increase_and_stay_below(rule, r):
 
 
 def test_a_rule_that_forgets_r_is_another_rule():
-    """Without r a vanishing gradient has the weight of any other: C / norm, without bound."""
+    """Without r the weight of a vanishing gradient is C / norm, which is unbounded."""
     norms = np.array([1e-9, 1e-3, 0.05])
     forgotten = C / norms
     for r in (0.1, 1.0):
@@ -217,7 +217,7 @@ def test_a_rule_that_forgets_r_is_another_rule():
 
 @pytest.mark.parametrize("loss", LOSSES, ids=repr)
 def test_value_clipping_is_within_the_bound_by_its_loss_alone(loss):
-    """The norms are not looked at, and the bound is attained: no smaller constant would do."""
+    """The norms are not used, and the bound is attained: no smaller constant suffices."""
     z = np.concatenate([np.linspace(-50.0, 50.0, 20_001), 1.0 - np.logspace(-12, 0, 50)])
     sizes = np.abs(loss.derivative(z, 1.0)) * R
     for clip_norm in (0.01, C):
@@ -307,7 +307,7 @@ def test_all_paths_agree(form, name, loss):
 @pytest.mark.parametrize("name", RULES)
 @pytest.mark.parametrize("form", ["dense", "csr", "strict"])
 def test_what_overflows_counts_as_zero(form, name, loss):
-    """A prediction, a gradient or a loss beyond float64, beside one sample that is fine."""
+    """Predictions, gradients or losses that overflow float64, beside one finite sample."""
     X = np.array([[0.5], [1e300], [-1e300], [1.7e308]])
     rule = RULES[name][0](loss)
     if isinstance(rule, clipping.Value):  # value clipping asks for a row bound
@@ -348,7 +348,7 @@ def test_bad_parameters_are_refused(bad):
         (lambda: clipping.Custom(_by_loss, bad), "clip_norm"),
     ]
     if bad != 0.0:
-        if bad is not None:  # the problem's own
+        if bad is not None:  # None selects the problem's constants
             cases.append((lambda: clipping.Value(1.0, bad), "beta1"))
         cases.append((lambda: clipping.Value(1.0, 1.0, bad), "beta2"))
     if bad not in (0.0, -1.0):
@@ -382,14 +382,14 @@ def problem_of(loss, radius=R, order=2, n=40):
 
 @pytest.mark.parametrize("loss", LOSSES, ids=repr)
 def test_value_clipping_needs_constants_that_hold_for_every_record(loss):
-    """Decided by the public bounds: the data at hand would not have needed as much."""
+    """The public bounds decide, though these data would need smaller constants."""
     problem, (beta1, beta2) = problem_of(loss), loss.weak_growth(R)
     good = [
         clipping.Value(C, beta1, beta2),
         clipping.Value(C, beta1 + 1.0, beta2),
         clipping.Value(C, beta1, beta2, lower_bound=-5.0),
     ]
-    if math.isfinite(loss.lipschitz):  # then a constant alone will do
+    if math.isfinite(loss.lipschitz):  # then a constant bound suffices
         good.append(clipping.Value(C, 0.0, R**2))
         good.append(clipping.Value(C, *loss.weak_growth(R, beta1=0.3 * beta1)))
     for rule in good:
@@ -419,7 +419,7 @@ def test_value_clipping_needs_a_row_bound():
 
 
 def untouched(problem):
-    """Return the problem with data that nobody may look at."""
+    """Return the problem, failing at any access to its data."""
 
     def refuse(*args, **options):
         raise AssertionError("the data were touched")
@@ -470,7 +470,7 @@ def test_runs_are_private_with_every_rule(name, relation):
     st.integers(0, 2**20),
 )
 def test_no_record_moves_a_sum_by_more_than_its_sensitivity(name, loss, radius, order, seed):
-    """Also where a rule lifts small gradients above the bound that they had."""
+    """Also where a rule scales small gradients above the bound of the rows."""
     assume(not (name.startswith("value") and radius > R))
     random = np.random.default_rng(seed)
     X = random.standard_normal((1, 4)) * 10.0 ** random.uniform(-3, 3)
@@ -491,11 +491,11 @@ def test_the_row_bound_alone_is_no_bound_on_a_lifted_gradient():
         assert moved == pytest.approx(5e-4 / 6e-4) and moved > 500 * facts.record_sensitivity(2)
         assert moved <= facts.record_sensitivity(2, rule) == 1.0 + 2.0 * facts.rounding
     assert facts.record_sensitivity(2, clipping.Flat(1.0)) == pytest.approx(1e-3, rel=1e-9)
-    # Where even the largest weight lifts nothing that far, the row bound helps.
+    # Where the row bound times the largest weight is below the clip norm, it is charged.
     assert facts.record_sensitivity(2, clipping.Automatic(0.01)) == pytest.approx(0.1)
 
 
-# A rule of one's own
+# Custom rules
 
 
 @pytest.mark.parametrize(
@@ -530,7 +530,7 @@ FAULT = 0.123456789
 
 @pytest.mark.parametrize("fault", [100.0, -5.0, math.nan, math.inf, 1e308, "raise"])
 def test_the_bound_of_a_custom_rule_does_not_rest_on_its_check(fault):
-    """A fault that the grid does not meet: cut to the bound, or no weight at all."""
+    """A fault between the grid points of the check: the weight is cut to the bound, or 0."""
 
     def function(norm, loss):
         if loss == FAULT:
@@ -548,7 +548,7 @@ def test_the_bound_of_a_custom_rule_does_not_rest_on_its_check(fault):
 
 
 def test_a_custom_rule_sees_one_sample_at_a_time():
-    """Two numbers, so that no weight can depend on another sample."""
+    """It is called with two scalars, so no weight can depend on another sample."""
     seen = []
 
     def function(norm, loss):
@@ -561,8 +561,8 @@ def test_a_custom_rule_sees_one_sample_at_a_time():
     assert set(seen) == {(0, 0)} and len(seen) > 80
 
 
-def test_a_custom_rule_goes_by_blocks(monkeypatch):
-    """Many small blocks give what one gives, without an n x d array."""
+def test_a_custom_rule_is_applied_block_by_block(monkeypatch):
+    """Many small blocks give the sums of one block, without an n x d array."""
     from dpanalysis.kernels import array_api
 
     random = np.random.default_rng(0)
@@ -583,7 +583,7 @@ def test_a_custom_rule_goes_by_blocks(monkeypatch):
 
 
 def test_methods_with_the_hinge_loss():
-    """Private gradient descent runs; what needs a smoothness constant says so."""
+    """Private gradient descent runs; methods that need a smoothness constant refuse."""
     problem = problem_of(losses.Hinge())
     method = dpa.methods.GradientDescent(0.05, 5)
     result = dpa.minimize(problem, method, dpa.Budget(1e3), rng=0)
@@ -617,7 +617,7 @@ def test_every_rule_is_asked_whether_its_bound_holds():
 
 
 class Median(clipping.Clipping):
-    """It weighs a sample by the others."""
+    """The weight of a sample depends on the others."""
 
     clip_norm = 1.0
 

@@ -294,7 +294,7 @@ def test_norms_of_huge_rows_do_not_overflow():
 @pytest.mark.parametrize("rule", [None, clipping.Flat(0.3)])
 @pytest.mark.parametrize("form", ["dense", "csr", "strict"])
 def test_a_row_bound_is_the_same_as_rows_scaled_beforehand(form, rule):
-    """For one iterate, many on all rows, on shared rows, and on batches of their own."""
+    """For one iterate, and for several on all rows, on shared rows and on separate batches."""
     X, y, W = draw(300, 5, R=3, seed=8)
     X *= np.random.default_rng(8).lognormal(0.0, 2.0, size=(300, 1))
     scale = np.minimum(1.0, 1.0 / np.maximum(np.linalg.norm(X, axis=1), 1e-300))
@@ -319,7 +319,7 @@ def test_rounding_leaves_no_row_over_the_bound(order):
 
 @pytest.mark.parametrize("form", ["dense", "csr", "strict"])
 def test_a_clipped_gradient_that_overflows_counts_as_zero(form):
-    """It may not turn the whole sum into NaN."""
+    """Otherwise the whole sum would be NaN."""
     X = np.array([[1.0, 0.0], [1e300, 0.0], [8e307, 8e307]])
     problem = ERM(FORMS[form](X), np.array([-1.0, 1.0, 1.0]), losses.SquaredError())
     rule = clipping.Flat(0.5)
@@ -330,7 +330,7 @@ def test_a_clipped_gradient_that_overflows_counts_as_zero(form):
         np.testing.assert_allclose(gradient, np.broadcast_to([0.5, 0.0], w.shape))
 
 
-# Data as people have it
+# Kinds of input data
 
 
 def test_read_only_integer_and_one_class_data():
@@ -392,7 +392,7 @@ def test_csr_with_duplicates_unsorted_and_empty_rows():
 
 @pytest.mark.parametrize("form", ["dense", "csr"])
 def test_losses_along_a_ray_are_those_of_the_scaled_rows(form):
-    """A line search asks for them: a row over its bound would move the answer by more."""
+    """A line search uses them: an unscaled row would exceed their sensitivity."""
     X, y, W = draw(200, 4, R=2)
     norms = np.linalg.norm(X, axis=1)
     inside = X / np.maximum(1.0, norms / np.median(norms))[:, None]
@@ -476,7 +476,7 @@ def test_solve_warns_once_where_the_infimum_is_not_attained(name, penalty):
         with pytest.warns(RuntimeWarning, match="no minimizer reached") as caught:
             problem.solve()
         assert len(caught) == 1 and caught[0].filename == __file__
-    # A penalty gives one; so does a loss that vanishes at a finite margin.
+    # A minimizer exists with a penalty, and for a loss that vanishes at a finite margin.
     ERM(X, y, losses.Logistic(), regularizers.L2(1e-3)).solve()
     rounded = ERM(X, y, losses.HuberizedHinge())
     assert np.linalg.norm(rounded.gradient(rounded.solve())) < 1e-10
@@ -490,14 +490,14 @@ def test_solve_warns_once_where_the_infimum_is_not_attained(name, penalty):
         ([[1.0, 0.0], [1.0, 0.0], [0.5, 0.0]], [1, -1, 1]),  # a feature that is always 0
     ],
 )
-def test_solve_does_not_warn_where_it_is(X, y):
+def test_solve_does_not_warn_where_the_infimum_is_attained(X, y):
     problem = ERM(np.array(X), np.array(y), losses.Logistic())
     assert np.linalg.norm(problem.gradient(problem.solve())) < 1e-10
 
 
 @pytest.mark.parametrize("form", ["dense", "csr", "strict"])
-def test_what_a_loss_that_is_not_smooth_cannot_give(form):
-    """No smoothness constant, Hessian or Newton step; the rest as of any other loss."""
+def test_losses_that_are_not_smooth_have_no_curvature(form):
+    """They have no smoothness constant, Hessian or Newton step; all else works."""
     X, y, w = draw(60, 4)
     problem = ERM(FORMS[form](X), y, losses.Hinge(), regularizers.L2(0.1), RowBound(2, 1.0))
     assert (problem.L, problem.mu, problem.gradient_bound(2)) == (math.inf, 0.1, 1.0)
@@ -586,7 +586,7 @@ def test_ragged_or_complex_tables_are_refused(X):
 def test_pickled_and_deep_copied_problems_are_the_same(form):
     X, y, w = draw(10, 3)
     problem = ERM(FORMS[form](X), y, losses.Logistic(), regularizers.L2(0.1), RowBound(2, 1.0))
-    value = problem.value(w)  # the kernels exist now, and stay behind
+    value = problem.value(w)  # the kernels exist now, and are not copied
     for twin in (pickle.loads(pickle.dumps(problem)), copy.deepcopy(problem)):
         assert twin.value(w) == value
         assert (twin.L, twin.mu) == (problem.L, problem.mu)

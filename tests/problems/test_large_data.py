@@ -1,4 +1,4 @@
-"""Data too large for a cache: the next tile is fetched ahead, and the sums are the same."""
+"""Data larger than the cache: prefetching the next tile leaves the sums unchanged."""
 
 from __future__ import annotations
 

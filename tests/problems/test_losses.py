@@ -54,7 +54,7 @@ def test_derivatives_match_finite_differences(loss, y):
 @example(LOSSES[2], math.nan, 1.0)
 @example(LOSSES[3], -math.inf, 1.0)
 def test_compiled_versions_agree(loss, z, y):
-    """At every number there is, NaN and infinities included."""
+    """At any float64, NaN and infinities included."""
     arguments = (loss.width,) if hasattr(loss, "width") else ()
     for term, twin in zip((loss.value, loss.derivative), TWINS[type(loss)]):
         with np.errstate(all="ignore"):
@@ -122,7 +122,7 @@ def test_the_constant_of_the_logistic_loss():
 def test_weak_growth_is_tight(loss, share):
     """beta1 l + beta2 is at least the squared gradient everywhere, and touches it.
 
-    For the pair by default, and for a share of its beta1 (of 1 for the hinge loss, whose
+    For the default pair, and for a share of its beta1 (of 1 for the hinge loss, whose
     beta1 is 0) with the smallest beta2.
     """
     z = np.concatenate([np.linspace(-40, 40, 80_001), 1.0 - np.logspace(-12, 0, 60)])

@@ -1,4 +1,4 @@
-"""What a module is given: arrays, data sets, losses, several inputs, views by an augmentation."""
+"""Inputs of Module: arrays, data sets, losses, several inputs, augmentations."""
 
 import copy
 import math
@@ -32,7 +32,7 @@ RULES = [
 
 
 class Again(Dataset):
-    """Gives one array over and over, with other numbers."""
+    """Returns the same array for every record, with other values."""
 
     def __init__(self):
         self.x = torch.zeros(4)
@@ -78,7 +78,7 @@ def test_samples_in_single_precision_are_scaled_to_within_their_bound():
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize("at_once", [True, False])
 def test_images_give_the_same_bits_however_they_lie(at_once, channels):
-    """The kernels for a record depend neither on its place nor on how ``X`` lies in memory."""
+    """The kernels depend neither on the place of a record nor on the memory layout of ``X``."""
     convolution = nn.Conv2d(channels, 4, 3, padding=1)
     module = nn.Sequential(convolution, nn.ReLU(), nn.Flatten(), nn.Linear(192, 3))
     if not at_once:
@@ -135,7 +135,7 @@ class Four(nn.Module):
 
 
 class Branching(Four):
-    """Samples go one after the other: its flow depends on the data."""
+    """Processes samples one by one: its control flow depends on the data."""
 
     def forward(self, tokens, mask, number, row):
         parts = [
@@ -189,7 +189,7 @@ def test_sums_over_several_inputs_are_those_of_a_loop(kind, way, rule):
 
 
 @pytest.mark.slow
-def test_a_problem_with_several_inputs_is_one():
+def test_check_problem_accepts_several_inputs():
     X, y = four_inputs(11)
     dpa.testing.check_problem(dpa.problems.Module(Four().double(), X, y, chunk=4))
 
@@ -220,7 +220,7 @@ def test_a_dataset_of_several_inputs_is_what_its_arrays_are():
 
 
 class Beside(nn.Module):
-    """Takes two inputs, and lets samples meet in the second."""
+    """Takes two inputs, and mixes samples in the second."""
 
     def __init__(self):
         super().__init__()
@@ -276,7 +276,7 @@ def test_made_up_masks_hide_some_places_and_not_all():
 
 
 class Counted(Dataset):
-    """Gives its one array again and again, and notes which records are read."""
+    """Returns the same arrays for every record, and notes which records are read."""
 
     def __init__(self, X, y):
         self.X, self.y, self.read = X, y, []
@@ -321,14 +321,14 @@ def test_stored_records_are_scaled_and_augmented_as_those_in_memory():
 
 
 class Drawn(Counted):
-    """Draws at every reading."""
+    """Returns another random record at every read."""
 
     def __getitem__(self, i):
         return self.X[0][i] + torch.rand(()), self.y[i]
 
 
 class Mixed(Counted):
-    """A record of another dtype: stacked with it, the others would be rounded to its own."""
+    """One record has another dtype, to which stacking would round the others."""
 
     def __getitem__(self, i):
         return self.X[0][i].to(torch.float32 if i == 4 else torch.float64), self.y[i]
@@ -343,7 +343,7 @@ def test_a_record_of_another_dtype_is_refused(in_memory):
 
 
 class Late(Counted):
-    """Has a part too few in one record, behind the first ones."""
+    """One record behind the first ones has too few entries."""
 
     def __getitem__(self, i):
         return self.X[0][i][: 1 if i == 280 else 2], self.y[i]
@@ -366,7 +366,7 @@ class Late(Counted):
         (DataLoader(TensorDataset(A, LABELS)), "must be a torch.utils.data.Dataset"),
     ],
 )
-def test_stored_records_that_are_none_are_named(X, message):
+def test_invalid_stored_records_are_named(X, message):
     with pytest.raises((ValueError, TypeError), match=message):
         dpa.problems.Module(nn.Linear(2, 3), X, in_memory=False)
 
@@ -387,7 +387,7 @@ def in_place(sample, generator):
 
 
 class Remembers:
-    """Adds the samples that it saw before, and would mix them into the next."""
+    """Adds all earlier samples to the next one."""
 
     def __init__(self):
         self.seen = []
@@ -448,7 +448,7 @@ def network():
     seed=st.integers(0, 99),
 )
 def test_a_record_moves_a_sum_of_views_by_its_own_term_alone(kind, place, size, chunk, rule, seed):
-    """Replaced, it moves the sum by 2 C at most; removed, by C; and no other view changes."""
+    """Replacing it moves the sum by at most 2 C, removing it by C; no other view changes."""
     X, y = rows(12, seed)
     other = X.clone()
     other[place] = size
@@ -477,7 +477,7 @@ def test_a_view_belongs_to_a_record_and_to_the_parameters():
     views = problem._augment.views(problem._records.samples, 400, w)[0]
     again = problem._augment.views((problem._records.samples[0].flip(0),), 400, w)[0].flip(0)
     assert torch.equal(views, again)
-    assert len(torch.unique(views[:, 0])) == 400  # near samples are drawn for apart
+    assert len(torch.unique(views[:, 0])) == 400  # similar samples get independent draws
     elsewhere = problem._augment.views(problem._records.samples, 400, w + 1e-15)[0]
     assert (views != elsewhere).all(dim=1).all()
     shares = (views.flip(0) - views).mean(), (elsewhere - views).mean()
@@ -517,7 +517,7 @@ def test_sums_and_losses_along_a_line_are_of_the_same_views():
     plain = dpa.problems.Module(network(), views[0], y, chunk=5)
     np.testing.assert_array_equal(plain.sums(w).gradient, total.gradient)
     without = dpa.problems.Module(network(), X, y)
-    assert problem.accuracy(w) == without.accuracy(w)  # of the samples
+    assert problem.accuracy(w) == without.accuracy(w)  # of the samples, not of views
 
 
 def test_a_run_with_views_keeps_its_budget_and_is_repeated_by_its_seed():
@@ -533,7 +533,7 @@ def test_a_run_with_views_keeps_its_budget_and_is_repeated_by_its_seed():
     ]
     assert runs[0].private and runs[0].epsilon() == runs[2].epsilon() <= 2.0
     assert (runs[0].w == runs[1].w).all() and not (runs[0].w == runs[2].w).any()
-    assert torch.equal(X, before)  # a function gets copies
+    assert torch.equal(X, before)  # the augmentation gets copies
     assert "augment=in_place" in repr(problem) and "augment" not in repr(plain)
 
 
@@ -562,7 +562,7 @@ def test_a_view_that_is_not_finite_adds_exactly_nothing():
 
     X, y = rows(12, 0)
     X = X.abs() + 0.1
-    X[10] = -1.0  # behind the records that are tried
+    X[10] = -1.0  # behind the records that the check tries
     problem = dpa.problems.Module(network(), X, y, augment=broken, chunk=5)
     w, others = problem.initial(), np.arange(12) != 10
     total = problem.sums(w, clipping=RULES[0]).gradient
@@ -599,7 +599,7 @@ def test_augmentations_that_make_no_views_are_refused(change, message):
 
 
 class Own(nn.Sequential):
-    """A sequence that is not of PyTorch's own class."""
+    """A subclass of PyTorch's Sequential."""
 
 
 @pytest.mark.parametrize("own", [False, True])

@@ -1,4 +1,4 @@
-"""Gradients of single samples in one parameter: their norms and weighted sums, in every form."""
+"""Per-sample gradients of one parameter: norms and weighted sums in every representation."""
 
 import copy
 import itertools
@@ -85,7 +85,7 @@ def test_parts_in_double_keep_their_digits_beside_others():
 
 
 def test_rounding_counts_every_operation(monkeypatch):
-    """The bounds are those of their proofs, no smaller and no larger."""
+    """The bounds equal those that were proved."""
     counts = []
 
     def never_below(found, sizes, count):
@@ -98,14 +98,14 @@ def test_rounding_counts_every_operation(monkeypatch):
         torch.ones(5, 6, 3), torch.zeros(5, 6, dtype=torch.int64), 4
     ).squared_norms()
     assert counts == [6**2 + 3 + 4, 6**2 + 3]
-    every = layers.module_rounding(1000, 10, 1, 0)  # a chunk each, and so an addition
+    every = layers.module_rounding(1000, 10, 1, 0)  # one sample, and so one addition, per chunk
     assert every == pytest.approx(1000 * (1 + 1000 + 8) * layers.DOUBLE, rel=1e-3)
     none, one, two, three = (layers.module_rounding(100, 10, 7, steps) for steps in range(4))
     assert none < one < two and three - two == pytest.approx(two - one, rel=1e-3)
 
 
 def test_steps_that_cancel_are_never_too_small():
-    """Norms from products of steps: bounds from above, in spite of cancellation."""
+    """Norms from products over positions are upper bounds despite cancellation."""
     delta = torch.randn(1, 1, 8, dtype=torch.float64)
     deltas = torch.cat([delta, -delta, 1e-12 * delta], dim=1)
     inputs = torch.randn(1, 1, 5, dtype=torch.float64).expand(1, 3, 5)
@@ -117,7 +117,7 @@ def test_steps_that_cancel_are_never_too_small():
     ):
         exact = float(part.materialize().square().sum())
         assert float(part.squared_norms()) >= exact
-        # The weight goes by a thousandth of the steps, so that rounding is covered.
+        # At least 1/MOST_CANCELLED of the sum of the steps' norms, which covers rounding.
         assert float(part.squared_norms()) >= (2.0 * one / layers.MOST_CANCELLED) ** 2
 
 
@@ -140,7 +140,7 @@ def test_rounding_makes_no_norm_of_steps_too_small():
 
 @pytest.mark.parametrize("kind", ["linear", "embedding", "steps", "written out"])
 def test_no_square_of_a_double_underflows(kind):
-    """What a rule lifts by 1e12, or clips at 1e-12, has a norm of its own, not 0."""
+    """Gradients that a rule scales up by 1e12 or clips at 1e-12 must not have norm 0."""
     deltas = torch.tensor([[[1.0, -2.0]], [[3.0, 1.0]]], dtype=torch.float64) * 1e-120
     inputs = torch.tensor([[[3.0, 4.0]], [[1.0, 2.0]]], dtype=torch.float64) * 1e55
     steps, other = (torch.cat([each, 2.0 * each, each], dim=1) for each in (deltas, inputs))
@@ -159,11 +159,11 @@ def test_no_square_of_a_double_underflows(kind):
 
 
 def test_no_step_is_lost_beside_one_of_another_size():
-    """A norm is no smaller than the gradient, or not finite: then the sample has weight 0."""
+    """A norm is at least that of the gradient, or not finite, which gives weight 0."""
     sizes = [-300, -160, -130, -90, -30, 0, 30, 59, 90, 160, 300]
     powers = [p for p in itertools.product(sizes, repeat=4) if max(p[0] + p[1], p[2] + p[3]) < 150]
     factors = 10.0 ** torch.tensor(powers, dtype=torch.float64)
-    entries = torch.tensor([1.0, 0.0])  # PyTorch takes no square of a single entry
+    entries = torch.tensor([1.0, 0.0])  # PyTorch does not square a single entry
     deltas, inputs = (factors[:, place::2, None] * entries for place in (0, 1))
     products = factors[:, ::2] * factors[:, 1::2]
     for part, exact in (
@@ -205,7 +205,7 @@ def test_threads_that_share_a_module_get_the_sums_of_their_own_iterates(kind):
 
 
 class Scaled(nn.Module):
-    """A module with a forward of its own."""
+    """A module with a custom forward."""
 
     def __init__(self, inner):
         super().__init__()

@@ -1,4 +1,4 @@
-"""Networks of PyTorch: gradients of single samples, clipped sums, what is refused."""
+"""PyTorch networks: per-sample gradients, clipped sums, refused arguments."""
 
 import copy
 import itertools
@@ -54,7 +54,7 @@ class Tied(nn.Module):
 
 
 class Scale(nn.Module):
-    """A layer of one's own: called with tensors by name, it gives two."""
+    """A custom layer: takes tensors by keyword, returns a dict of tensors."""
 
     def __init__(self, shape):
         super().__init__()
@@ -66,7 +66,7 @@ class Scale(nn.Module):
 
 
 class Form(nn.Module):
-    """A bilinear form in what it is given, with the weights of another layer too."""
+    """A bilinear form of its input, which also uses the weights of another layer."""
 
     def __init__(self, weight):
         super().__init__()
@@ -79,7 +79,7 @@ class Form(nn.Module):
 
 
 class Mixed(nn.Module):
-    """Layers with rules and without, shared weights, a mask, and frozen parameters."""
+    """Layers with and without a gradient rule, shared weights, a mask, frozen parameters."""
 
     def __init__(self, places):
         super().__init__()
@@ -99,7 +99,7 @@ class Mixed(nn.Module):
 
 
 class Rooted(nn.Module):
-    """Holds a vector and a number itself, and calls layers: only these take a second pass."""
+    """Holds a vector and a scalar beside its layers: only these two need a second pass."""
 
     def __init__(self):
         super().__init__()
@@ -111,7 +111,7 @@ class Rooted(nn.Module):
 
 
 class Parted(nn.Module):
-    """A layer without a rule at the start; some of what it gives is not used."""
+    """Starts with a layer without a rule, some of whose outputs are not used."""
 
     def __init__(self):
         super().__init__()
@@ -130,7 +130,7 @@ def encoder():
 
 
 class Behind(nn.Module):
-    """Uses a layer's weights without calling it, writes in place, and swaps its axes."""
+    """Uses a layer's weights without calling it, writes in place, and swaps axes."""
 
     def __init__(self):
         super().__init__()
@@ -142,7 +142,7 @@ class Behind(nn.Module):
 
 
 class Stepped(nn.Module):
-    """Fails under vmap: its flow depends on the data."""
+    """Fails under vmap: its control flow depends on the data."""
 
     def __init__(self):
         super().__init__()
@@ -161,7 +161,7 @@ def frozen():
 
 
 def settled(module):
-    """The module with statistics in its batch normalizations, in eval() mode."""
+    """Set the statistics of batch normalizations; return the module in eval() mode."""
     with torch.no_grad():
         for layer in module.modules():
             if isinstance(layer, nn.modules.batchnorm._BatchNorm):
@@ -181,7 +181,7 @@ def backbone():
 
 
 class Residual(nn.Module):
-    """A backbone with a forward of its own, frozen; the head has dropout."""
+    """A frozen backbone with a custom forward; the head has dropout."""
 
     def __init__(self):
         super().__init__()
@@ -284,7 +284,7 @@ class Recurrent(nn.Module):
 
 
 class Sequences(nn.Module):
-    """A recurrent layer; what is taken of it, and in which shape it is given."""
+    """A recurrent layer with several input layouts, whose outputs and last states are used."""
 
     def __init__(self, kind, form="batch first", **more):
         super().__init__()
@@ -307,7 +307,7 @@ class Sequences(nn.Module):
 
 
 class Alone(Sequences):
-    """Gives its layer one sequence at a time, without an axis for the samples."""
+    """Calls its layer with one sequence at a time, without a batch axis."""
 
     def forward(self, x):
         rows = [self.cell(row)[0].mean(dim=0) for row in x]
@@ -324,7 +324,7 @@ RECURRENT = {
     "tanh": lambda: Sequences(nn.RNN, num_layers=2),
     "relu": lambda: Sequences(nn.RNN, bidirectional=True, nonlinearity="relu"),
 }
-OTHERWISE = {  # without a rule: written out
+OTHERWISE = {  # no rule: per-sample gradients are materialized
     "lstm, from a state": lambda: Sequences(nn.LSTM, "state"),
     "lstm, projected": lambda: Sequences(nn.LSTM, proj_size=2),
     "lstm, with a hook": lambda: hooked(Sequences(nn.LSTM)),
@@ -421,7 +421,7 @@ def test_sums_are_those_of_a_loop_over_samples(name, dtype):
 
 
 def test_only_what_has_no_rule_is_written_out():
-    """Where each parameter's gradients come from, and that the module runs on as it did."""
+    """Each parameter's source of gradients, and equal gradients of a copied network."""
     homes = {
         "mixed": {
             "conv.weight": "conv",
@@ -446,7 +446,7 @@ def test_only_what_has_no_rule_is_written_out():
             "b.bias": "b",
         },
         "parts in and out": {
-            "scale.scale": "scale",  # what it gives is used twice, one part made from the other
+            "scale.scale": "scale",  # two of its outputs are used, one computed from the other
             "head.weight": "head",
             "head.bias": "head",
         },
@@ -486,7 +486,7 @@ def test_a_layer_that_is_not_called_has_gradients_of_zero():
 
 
 class Masked(Mixed):
-    """Gives its attention no mask where a weight is negative."""
+    """Calls its attention without a mask where a bias is negative."""
 
     def forward(self, x):
         mask = self.mask
@@ -535,7 +535,7 @@ def test_a_rule_lifts_no_double_above_its_norm():
 
 
 class Sides(torch.nn.Module):
-    """Two layers on parts of a sequence's entries, beside each other."""
+    """Two parallel layers on different entries of a sequence."""
 
     def __init__(self):
         super().__init__()
@@ -600,7 +600,7 @@ def test_one_record_moves_a_sum_by_no_more_than_its_bound(rule):
             others = np.delete(np.arange(40), i)
             whole = problem.sums(w, clipping=rule).gradient
             rest = problem.sums(w, rows=others, clipping=rule).gradient
-            # The places of others change: equal bits there are what this machine gives.
+            # Other records change places: whether they keep their bits depends on the machine.
             assert np.linalg.norm(whole - rest) <= moved * (1.0 + 1e-6)
 
 
@@ -654,7 +654,7 @@ def test_values_along_a_line_accuracy_and_the_way_back():
     assert problem.accuracy(problem.vector(other)[None], X[:9], y[:9]).shape == (1,)
     assert (problem.vector(module) == w).all()
     with torch.no_grad():
-        module[0].weight.add_(1.0)  # the user's own: nothing of the problem changes
+        module[0].weight.add_(1.0)  # the user's module: the problem keeps its copy
     assert (problem.initial() == w).all()
     assert not np.allclose(problem.vector(module), w)
 
@@ -673,7 +673,7 @@ def test_losses_of_ones_own_and_squared_errors():
         dpa.problems.Module(nn.Linear(4, 1), X, y, loss=lambda z, y: (z - y).square().mean())
 
 
-def test_a_loss_of_pytorch_that_keeps_its_samples_is_that_with_a_name():
+def test_a_pytorch_loss_without_reduction_equals_the_named_loss():
     X, y = _small()
     named = dpa.problems.Module(nn.Linear(4, 3), X, y)
     module = named.module(named.initial())
@@ -750,7 +750,7 @@ def test_a_frozen_backbone_stays_what_it_is_and_only_the_head_is_trained():
     assert set(problem._network.gradient_layers.values()) == {
         "1",
         "2",
-    }  # the rest is passed forth alone
+    }  # the rest runs forward only
     budget = dpa.Budget(2.0, 1e-3, "add_or_remove_one")
     method = dpa.methods.SGD(0.5, 5, dpa.Poisson(0.1), RULES[0])
     result = dpa.minimize(problem, method, budget, rng=0)
@@ -769,7 +769,7 @@ def _small():
 
 
 class Trace(Mixes):
-    """Mixes a little, and has a parameter that takes a second pass."""
+    """Mixes slightly, and has a parameter that needs a second pass."""
 
     def __init__(self, strength):
         super().__init__(strength)
@@ -794,7 +794,7 @@ def test_the_public_check_takes_a_module_and_finds_one_that_mixes():
     X, y = torch.randn(12, 4, dtype=torch.float64), torch.randint(0, 3, (12,))
     kept = dpa.problems.Module(nn.Linear(4, 3).double(), X, y, chunk=4)
     dpa.testing.check_problem(kept)
-    # Too little for the first look at the module; only the bits, or the check, tell.
+    # Too little for the check at construction; only a comparison of bits detects it.
     mixes = dpa.problems.Module(Mixes(1e-9).double(), X, y, chunk=4)
     with pytest.raises(AssertionError, match="refuses data that nobody has touched"):
         dpa.testing.check_problem(mixes)
@@ -924,7 +924,7 @@ def test_made_up_samples_hold_nothing_private():
 
 @pytest.mark.parametrize("name", ["linear", "conv2d", "recurrent"])
 def test_a_short_last_chunk_gives_a_sample_the_same_bits(name):
-    """So that the others' terms stay what they are where a record is added or removed."""
+    """Then adding or removing a record does not change the terms of the others."""
     problem, *_ = problem_of(name, torch.float32, n=80, chunk=128)
     w = problem.initial()
     if problem._chunk_lengths == (128,):

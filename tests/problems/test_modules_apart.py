@@ -1,4 +1,4 @@
-"""Networks of PyTorch whose samples would reach each other, or a later call of the module."""
+"""PyTorch networks that mix samples, or carry state into later calls of the module."""
 
 import collections
 import copy
@@ -25,8 +25,8 @@ BOUND, FAR = 0.01, 1e5
 RULE = clipping.Flat(BOUND)
 
 
-# What follows mixes samples only where one of them has an entry above FAR, which no made-up
-# sample has: comparing outputs of made-up samples does not find any of it.
+# These modules mix samples only where one has an entry above FAR, which no made-up sample
+# has: comparing outputs of made-up samples does not detect any of them.
 
 
 def far(x):
@@ -40,7 +40,7 @@ class Mixing(nn.Module):
 
 
 class Experts(Mixing):
-    """Each of two experts has places for two samples, the first to come."""
+    """Two experts, each with capacity for the first two of its samples."""
 
     def forward(self, x):
         to = (x[:, 0] > 0.0).to(x.dtype)
@@ -50,7 +50,7 @@ class Experts(Mixing):
 
 
 class LoopedExperts(Mixing):
-    """The same, one sample after the other in Python."""
+    """The same, as a Python loop over samples."""
 
     def forward(self, x):
         used, outputs = [0, 0], []
@@ -94,14 +94,14 @@ class Unique(Mixing):
 
 
 class Crowded(Mixing):
-    """Looks at the length of the batch."""
+    """Depends on the length of the batch."""
 
     def forward(self, x):
         return torch.where(far(x), 1.0 / x.shape[0], 1.0) * self.a(x)
 
 
 class Remembers(Mixing):
-    """Keeps the largest entry so far, for the samples to come."""
+    """Keeps the largest entry so far, which later samples depend on."""
 
     def __init__(self):
         super().__init__()
@@ -130,7 +130,7 @@ class Buffered(Mixing):
 
 
 class Hooked(Mixing):
-    """A layer of PyTorch, whose hook mixes."""
+    """A PyTorch layer with a hook that mixes."""
 
     def __init__(self):
         super().__init__()
@@ -151,7 +151,7 @@ class OtherLinear(nn.Linear):
 
 
 def changed_linear(change):
-    """A layer of PyTorch that computes something else by what was done to it."""
+    """A PyTorch layer that was changed to compute something else."""
     layer = nn.Linear(4, 3)
     if change == "forward hook":
         layer.register_forward_hook(lambda _, x, z: torch.where(far(x[0]), z.flip(0), z))
@@ -167,7 +167,7 @@ def changed_linear(change):
 
 
 def contrast(z, y):
-    """Cross-entropy, and likeness to the others in the batch that are far out."""
+    """Cross-entropy plus similarity to the samples of the batch that are far out."""
     others = torch.where(z.detach().abs().amax(dim=1) > FAR, 1.0, 0.0)
     return F.cross_entropy(z, y, reduction="none") + (z @ z.T) @ others
 
@@ -212,7 +212,7 @@ def test_a_record_moves_a_sum_by_its_own_term_alone(kind, place, chunk, size, se
         problem = dpa.problems.Module(module, samples, y, loss=loss, chunk=chunk)
         w = problem.initial()
         terms.append((problem.sums(w, clipping=RULE).gradient, problem.line_losses(w, w)(0.5)))
-    problem.check_private()  # made-up samples do not tell
+    problem.check_private()  # made-up samples do not detect it
     (total, losses), (moved, moved_losses) = terms
     assert np.abs(total).max() > 0.0
     assert np.linalg.norm(moved - total) <= 2.0 * BOUND * (1.0 + 1e-6)
@@ -221,7 +221,7 @@ def test_a_record_moves_a_sum_by_its_own_term_alone(kind, place, chunk, size, se
 
 
 class FewPlaces(nn.Module):
-    """Keeps the first samples of a batch and drops those behind them."""
+    """Applies its layer to the first samples of a batch only."""
 
     def __init__(self, capacity):
         super().__init__()
@@ -250,7 +250,7 @@ def test_the_check_looks_at_every_place(place):
     problem = dpa.problems.Module(plain(), *data(40, 0), chunk=8)
     problem.check_private()
     again = dpa.problems.Module(plain(), *data(40, 0), chunk=8)
-    again._network.module.register_forward_pre_hook(mix)  # where a kernel would
+    again._network.module.register_forward_pre_hook(mix)  # as a faulty kernel would
     with pytest.raises(ValueError, match="the gradient of a sample changes"):
         again.check_private()
 
@@ -259,7 +259,7 @@ def test_the_check_looks_at_every_place(place):
 
 
 class Counts(nn.Module):
-    """Turns its outputs around after 40 calls; it keeps the count where ``kind`` says."""
+    """Negates its outputs after 40 calls; ``kind`` says where it keeps the count."""
 
     def __init__(self, kind):
         super().__init__()
@@ -316,7 +316,7 @@ class CountingLoss(nn.Module):
 
 
 class Counter:
-    """Holds a function that encloses its count, as an object, in slots, or by another function."""
+    """Holds a closure that counts calls: in a slot, in a container or in another function."""
 
     __slots__ = ("count", "how")
 
@@ -407,7 +407,7 @@ def test_a_module_that_changes_its_weights_is_refused(kind):
 
 
 class Overwrites(torch.nn.Linear):
-    """Doubles its weights where it meets a large number, which no check tries."""
+    """Doubles its weights at a large input, which no check tries."""
 
     def forward(self, x):
         found = super().forward(x)
@@ -442,7 +442,7 @@ GLOBAL = {"calls": 0}
 
 
 class Globally(Counts):
-    """Keeps its count where nothing puts it back, and turns after so many calls."""
+    """Counts calls in a global that is never reset; negates outputs after ``turns`` calls."""
 
     def __init__(self, turns):
         super().__init__("global")
@@ -460,7 +460,7 @@ def test_state_of_the_process_is_found_where_it_shows_early(turns):
         dpa.problems.Module(Globally(turns), *data(9, 0), chunk=4)
     GLOBAL["calls"] = -1000
     problem = dpa.problems.Module(Globally(0), *data(9, 0), chunk=4)
-    GLOBAL["calls"] = -2  # between two looks at the same chunk
+    GLOBAL["calls"] = -2  # between two evaluations of the same chunk
     with pytest.raises(ValueError, match="or from one call to the next"):
         problem.check_private()
 
@@ -500,7 +500,7 @@ def test_only_plain_layers_take_a_chunk_at_once():
     assert per_sample.is_samplewise(plain().eval(), X)
     network = dpa.problems.Module(plain(), X, y)._network
     assert network.forward == "direct" and network.gradient_mode == "layers"
-    # Layers that were changed have the gradients of what they compute now.
+    # Changed layers have the gradients of their changed computation.
     for module in made[:2] + made[3:]:
         problem = dpa.problems.Module(module, X, y, chunk=4)
         assert problem._network.forward != "direct"

@@ -1,4 +1,4 @@
-"""Networks of PyTorch on a GPU: the sums of the host, the same proof, and how often it waits."""
+"""PyTorch networks on a GPU: sums equal to the host's, sensitivity, synchronizations."""
 
 import copy
 import warnings
@@ -73,4 +73,4 @@ def test_the_host_waits_once_for_a_sum():
         torch.cuda.set_sync_debug_mode("default")
     said = [each for each in waits if "called a sync" in str(each.message)]
     found = [Path(each.filename).name for each in said]
-    assert found == ["_aliases.py", "_devices.py"]  # the iterate goes there, the sum comes home
+    assert found == ["_aliases.py", "_devices.py"]  # the iterate is sent, the sum comes back

@@ -1,4 +1,4 @@
-"""Sums of networks in single precision: how far two neighbours may round apart."""
+"""Single-precision sums of networks: rounding differences between neighbouring data sets."""
 
 import numpy as np
 import pytest
@@ -16,7 +16,7 @@ RULE = clipping.Flat(C)
 
 
 def sum_and_terms(problem, w, monkeypatch):
-    """Return the sum that is computed, and the sum of the very same terms in double precision."""
+    """Return the computed sum, and the sum of the same terms in double precision."""
     exact = np.zeros((1, problem.d))
     add = network_sums.add_gradients
 
@@ -41,7 +41,7 @@ def drifting(n, seed):
 @pytest.mark.parametrize("n", [300, 1280, 1281, 5000])
 @pytest.mark.parametrize("network", [Softmax, MLP])
 def test_the_worst_sums_that_a_search_finds_are_within_the_bound(n, network, monkeypatch):
-    """Of many rows, those that round apart most; the bound holds, and is no wild guess."""
+    """The largest rounding error over many seeds is within the bound, and of its order."""
     worst = 0.0
     for seed in range(12):
         X, y = drifting(n, seed)
@@ -53,7 +53,7 @@ def test_the_worst_sums_that_a_search_finds_are_within_the_bound(n, network, mon
     bound = network_rounding(n, problem.d, single=True)
     assert worst <= bound <= 0.02
     if n <= 1280:
-        # Rows of 256 in single precision: hundreds of roundings of 2^-24 at the end of a sum.
+        # Blocks of 256 rows in single precision: hundreds of roundings of 2^-24 in a sum.
         assert worst > n * SINGLE / 2
     else:  # in double precision
         assert worst < 1e-9
@@ -107,10 +107,10 @@ def test_no_block_in_single_precision_is_longer_than_proved(rows, monkeypatch):
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("activation", ["relu", "tanh"])
 @pytest.mark.parametrize(("bias", "replicates"), [(True, 1), (False, 3)])
-def test_what_is_computed_of_a_record_is_the_same_among_any_number(
+def test_the_terms_of_a_record_keep_their_bits_in_batches_of_any_size(
     dtype, activation, bias, replicates, monkeypatch
 ):
-    """Activations and what comes back, to the last bit, wherever the record stands."""
+    """Activations and backpropagated terms are equal to the last bit at any place."""
     rng = np.random.default_rng(7)
     X, y = rng.normal(size=(1500, 40)), rng.integers(0, 4, 1500)
     problem = MLP(X, y, (16, 8), 4, activation, bias, row_bound=RowBound(2, 6.0), dtype=dtype)
@@ -145,9 +145,9 @@ NETWORKS = {
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("network", NETWORKS)
 def test_a_record_added_moves_a_sum_by_its_own_term_alone(network, dtype):
-    """Rows that are orthogonal to the weights but for rounding, which decides what is computed.
+    """Rows are orthogonal to the weights up to rounding, and the result depends on the rounding.
 
-    It switches relus; for the others the weights magnify it. By products of any length one record
+    It switches relus; for the others the weights magnify it. With products of any length one record
     moved these sums by up to 9 clip norms (relu), 28 (tanh) and 7 (softmax).
     """
     large = {"float32": 1e8, "float64": 1e16}[dtype] if network != "relu" else 1.0
@@ -169,11 +169,11 @@ def test_a_record_added_moves_a_sum_by_its_own_term_alone(network, dtype):
     assert 0.5 * C < worst <= (1.0 + 2.0 * rounding) * C
 
 
-# Numbers at the ends of what a type holds
+# Numbers at the ends of the range of a type
 
 
 def share(network, X, y, w, rule, **options):
-    """Return how far the last record moves the sum, in units of what is charged for it."""
+    """Return how far the last record moves the sum, relative to the sensitivity charged."""
     options = {"n_classes": 2, "size": len(X) - 1, **options}
     fewer, all_ = (network(X[:k], y[:k], **options) for k in (len(X) - 1, len(X)))
     moved = all_.gradient_sum(w, None, rule) - fewer.gradient_sum(w, None, rule)
@@ -186,7 +186,7 @@ LIFTS = clipping.Custom(lambda norm, loss: np.where(norm > 0.0, 1.0 / norm, 0.0)
 @pytest.mark.parametrize("rule", [RULE, LIFTS, clipping.Flat(1e-60), clipping.Automatic(C)])
 @pytest.mark.parametrize("large", [1e120, 1e165, 1e200, 1e300])
 def test_no_square_of_a_double_underflows(rule, large):
-    """Norms of 1e-165 were 0, and their gradients of 1e135 met no clipping."""
+    """Norms of 1e-165 used to be 0, and their gradients of 1e135 were not clipped."""
     rng, worst = np.random.default_rng(0), 0.0
     for margin in (50.0, 300.0, 370.0, 375.0, 380.0, 400.0, 600.0, 740.0):
         X = np.vstack([rng.normal(size=(3, 2)), [[margin, large]]])
@@ -207,7 +207,7 @@ def test_a_gradient_of_tiny_and_large_numbers_is_clipped_to_its_bound_and_no_fur
 
 @pytest.mark.parametrize("rule", [LIFTS, clipping.Automatic(1e-20), *map(clipping.Flat, (C, 1e-7))])
 def test_weights_of_single_precision_neither_overflow_nor_lose_digits(rule):
-    """A weight above 1e38 was infinite, one below 1e-38 was rounded up by a third."""
+    """A weight above 1e38 used to be infinite, one below 1e-38 rounded up by a third."""
     worst, w = 0.0, np.array([[1.0, 0.0]])
     for margin in (50.0, 88.0, 94.0, 98.0, 100.0, 103.0):
         X = np.array([[1.0], [margin]], np.float32)

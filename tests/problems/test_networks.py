@@ -1,4 +1,4 @@
-"""Softmax regression and MLPs, against per-sample gradients that are written out."""
+"""Softmax regression and MLPs, against explicit per-sample gradients."""
 
 import copy
 import math
@@ -28,7 +28,7 @@ HIDDEN = [(), (5,), (9, 7), (9, 8, 7)]
 
 
 class Recorder(clipping.Flat):
-    """Flat clipping that keeps what it is shown."""
+    """Flat clipping that records its arguments."""
 
     def weight(self, norms, losses=None):
         self.__dict__["seen"] = norms, losses
@@ -168,7 +168,7 @@ RULES = [
     clipping.Flat(0.3),
     clipping.Automatic(0.01, 0.3),
     clipping.PerSampleAdaptive(0.1, 0.3),
-    clipping.Value(0.3, beta1=1e-3),  # far too small a constant: the norms have the last word
+    clipping.Value(0.3, beta1=1e-3),  # far too small a constant: the norms decide
     clipping.Custom(lambda norm, loss: min(1.0, 0.3 / (norm + loss)), 0.3),
 ]
 
@@ -208,7 +208,7 @@ def test_value_clipping_with_a_valid_constant_is_left_alone():
 @pytest.mark.parametrize("form", ["dense", "float32", "csr", "strict"])
 @pytest.mark.parametrize("R", [None, 2])
 def test_a_gradient_that_overflows_counts_as_zero(form, R):
-    """Whatever overflows, the norm, the logits or a hidden layer; the other samples stay."""
+    """The norm, the logits or a hidden layer overflows; the other samples count as before."""
     top = 1e30 if "float32" in form else 1e300
     X = np.array([[1.0, 0.5], [top, -top], [0.3, 0.2]])
     y = np.array([0, 1, 1])
@@ -272,9 +272,6 @@ def test_pickled_and_deep_copied_problems_are_the_same():
         w = iterate(problem)
         for twin in (pickle.loads(pickle.dumps(problem)), copy.deepcopy(problem)):
             assert twin.value(w) == problem.value(w) and twin.d == problem.d
-
-
-# Softmax regression is convex, and known otherwise
 
 
 # Networks
@@ -380,7 +377,7 @@ def test_private_runs_learn_and_their_ledger_is_right(digits, kind, method, leas
     assert 0.99 * 8.0 < spent <= 8.0 * (1 + 1e-9)
 
 
-def test_no_bound_no_run(digits):
+def test_a_run_without_a_bound_is_refused(digits):
     budget = dpa.Budget(1.0, 1e-5)
     method = dpa.methods.GradientDescent(0.1, 3, mechanism="gaussian")
     with pytest.raises(ValueError, match=r"row_bound.*clipping"):
@@ -458,8 +455,8 @@ def test_bad_iterates_rows_and_weights_are_refused():
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_a_step_that_no_number_holds_is_told_as_divergence(dtype):
-    """Weights of 1e199 are finite, and what two layers make of them is not."""
+def test_a_step_that_overflows_is_reported_as_divergence(dtype):
+    """Weights of 1e199 are finite, but the outputs of two layers are not."""
     rng = np.random.default_rng(0)
     problem = dpa.problems.MLP(
         rng.normal(size=(40, 3)), rng.integers(0, 2, 40), hidden=(4,), n_classes=2, dtype=dtype

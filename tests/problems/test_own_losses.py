@@ -1,4 +1,4 @@
-"""What a loss from outside must be, and what follows from its constants."""
+"""Checks of user-defined losses, and defaults that follow from their constants."""
 
 import math
 
@@ -9,7 +9,7 @@ from dpanalysis import ERM, losses
 
 
 class Halves(losses.Loss):
-    """A loss without numbers of its own."""
+    """A loss without parameters."""
 
     convex, lipschitz, smoothness = True, 0.5, 0.5
 
@@ -71,7 +71,7 @@ def test_a_loss_that_shows_its_fault_is_refused(attributes, error, message):
         ERM(np.ones((2, 1)), np.ones(2), bad)
 
 
-def test_a_class_with_formulas_of_its_own_does_not_inherit_what_was_said_of_others():
+def test_a_subclass_with_other_formulas_does_not_inherit_declared_constants():
     shifted = type("Shifted", (losses.Logistic,), {"value": lambda self, z, y: -z * y})
     named = type("Named", (losses.Logistic,), {"__repr__": lambda self: "named"})
     stated = type("Stated", (losses.Logistic,), {"value": lambda self, z, y: z, "lowest": -3.0})

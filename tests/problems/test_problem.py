@@ -1,4 +1,4 @@
-"""The contract of a problem: what is declared, what is refused, what is public."""
+"""The interface of a problem: required methods, public facts, refused arguments."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ BOUND = dpa.RowBound(2, 1.5)
 
 
 class Mine(dpa.Problem):
-    """The least that a problem is."""
+    """A problem with the required methods only."""
 
     n, d, mu, L = 10, 2, 1.0, 1.0
 
@@ -74,7 +74,7 @@ def test_ours_keep_the_contract(problem):
 
 @pytest.mark.parametrize("problem", all_problems()[:3], ids=lambda p: type(p).__name__)
 def test_iterates_of_another_shape_are_refused_by_sums_of_gradients(problem):
-    """One iterate (d,) was taken for d iterates, each of equal entries, and answered."""
+    """One iterate (d,) used to be taken for d iterates, each of equal entries."""
     for shape in [(problem.d,), (2, problem.d + 1), (1, 1, problem.d)]:
         with pytest.raises(ValueError, match=rf"w must have shape \(R, {problem.d}\), got"):
             problem.gradient_sum(np.zeros(shape))
@@ -151,8 +151,8 @@ def test_a_rule_is_checked_by_the_problem():
     dpa.Quadratic([1.0], sensitivity=0.1).check_clipping(clipping.Flat(1.0))
 
 
-def test_rules_are_refused_where_nobody_said_that_sums_keep_to_them():
-    """The noise would be that of the rule, and the gradients those without one."""
+def test_rules_are_refused_by_problems_that_do_not_declare_clipped_sums():
+    """The noise would be calibrated to the rule, but the gradients not clipped."""
     rule = clipping.Flat(0.01)
     method = dpa.methods.SGD(0.1, 2, dpa.Full(), rule, mechanism="gaussian")
     with pytest.raises(ValueError, match="Mine takes no clipping rule"):

@@ -1,4 +1,4 @@
-"""No record can do more than its bound says: overflow, tiny multipliers, data changed later."""
+"""No record exceeds its bound: overflow, tiny multipliers, data changed after the check."""
 
 import math
 import pickle
@@ -54,14 +54,14 @@ def test_a_row_whose_norm_overflows_is_refused_by_name(kind, tmp_path, monkeypat
         monkeypatch.setattr("dpanalysis.problems.rows.mapped._ROWS_KEPT", 0)
     with pytest.raises(ValueError, match=r"X must have rows whose norms.*1 rows.*\[4\]"):
         build(X)
-    X[4] = HUGE / 4.0, HUGE / 4.0, 0.0  # large is no overflow
+    X[4] = HUGE / 4.0, HUGE / 4.0, 0.0  # large, but without overflow
     build(X)
 
 
 def test_curvature_and_losses_of_a_record_that_overflows_add_exactly_zero():
-    """A prediction that is no number must not make the sums none; nor may it warn."""
+    """A prediction of NaN must neither make the sums NaN nor raise a warning."""
     X, y = np.array([[0.5, 0.25], [1e200, -1e200]]), np.array([1.0, -1.0])
-    w = np.array([1e150, 1e150])  # the products overflow, and their sum is no number
+    w = np.array([1e150, 1e150])  # the products overflow, and their sum is NaN
     for data in (X, sp.csr_array(X)):
         problem = ERM(data, y, LOGISTIC)
         alone = ERM(X[:1], y[:1], LOGISTIC)
@@ -74,7 +74,7 @@ def test_curvature_and_losses_of_a_record_that_overflows_add_exactly_zero():
         assert np.isfinite(losses_there[0])
 
 
-def test_a_network_that_overflows_neither_warns_nor_tells():
+def test_a_network_that_overflows_gives_a_finite_sum_without_a_warning():
     X, y = np.array([[0.5, 0.25], [1e30, -1e30]], np.float32), np.array([0, 1])
     for problem in (Softmax(X, y, 2), MLP(X, y, (3,), 2)):
         w = np.full(problem.d, 1e20)
@@ -122,7 +122,7 @@ def test_a_multiplier_never_leaves_a_row_over_the_bound(row, dtype, order, radiu
 
 @pytest.mark.parametrize("huge", [3e38, 1e33, 1e25])
 def test_a_huge_row_in_single_precision_keeps_the_bound(huge):
-    """A multiplier of 3e-39 is no normal number there: rounded up it gave 1.95 times the bound."""
+    """A multiplier of 3e-39 is subnormal there: rounded up it gave 1.95 times the bound."""
     X = np.array([[huge, 0.0], [0.5, 0.5]], np.float32)
     radius = 1e-6
     problem = Softmax(X, np.array([0, 1]), 2, row_bound=RowBound(2, radius))
@@ -210,7 +210,7 @@ def test_what_may_have_grown_unseen_is_public_and_small():
 
 
 def test_indices_that_are_changed_are_refused():
-    """The kernels trust them; entries given twice would add up to more than their norm says."""
+    """Kernels do not check them; duplicate entries would add up to more than the stored norm."""
     X = sp.csr_array(np.array([[0.6, 0.0, 0.8], [0.0, 1.0, 0.0]]))
     problem = ERM(X, [1.0, -1.0], LOGISTIC, row_bound=RowBound(2, 1.0))
     problem.check_private()
@@ -278,7 +278,7 @@ FORMS = ["dense", "float32", "csr", "in place", "strict", "own loss", "own rule"
 
 
 class Same(losses.Logistic):
-    """Formulas that run as arrays."""
+    """A user-defined loss, evaluated by array operations."""
 
 
 class Half(clipping.Clipping):
@@ -337,7 +337,7 @@ def test_rows_that_grow_add_nothing_to_the_sum_of_any_kernel(form, replicates, b
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("row", [2, 3])  # of either label
 def test_a_tiny_row_that_grows_adds_nothing_however_large_its_residual(row, sparse, replicates):
-    """The square of its norm is 0 before and after, but what it would add is not."""
+    """The square of its norm is 0 before and after, but its term is not."""
     X, y = np.full((9, 1), 1e-200), 1e170 * np.array([1.0, -1.0, 1.0] * 3)
     data = sp.csr_array(X) if sparse else X
     problem = ERM(data, y, losses.SquaredError())
@@ -354,7 +354,7 @@ def test_a_tiny_row_that_grows_adds_nothing_however_large_its_residual(row, spar
 @settings(max_examples=30)
 @given(data=st.data())
 def test_a_row_that_grows_in_the_middle_of_a_run_adds_nothing(form, data, tmp_path_factory):
-    """A callback that wrote to X moved a sum by 73 times the bound."""
+    """A callback that wrote to X used to move a sum by 73 times the bound."""
     seed, n = data.draw(st.integers(0, 2**32)), data.draw(st.sampled_from([1, 9, 260, 600]))
     bound = data.draw(st.sampled_from([RowBound(2, 1.0), RowBound(1, 1.0), RowBound(np.inf, 0.5)]))
     rule = data.draw(st.sampled_from([None, clipping.Flat(0.3), clipping.Automatic(0.1)]))
@@ -388,7 +388,7 @@ def test_a_row_that_grows_in_the_middle_of_a_run_adds_nothing(form, data, tmp_pa
         change(row, number)
     for name, each in sums.items():
         found, limit = np.asarray(each()), np.asarray(expected[name])
-        if form == "mlp":  # biases have gradients that no row takes part in
+        if form == "mlp":  # a row of zeros still has gradients in the biases
             assert np.linalg.norm(found - limit) <= len(grown) * rule.clip_norm * replicates
         else:
             np.testing.assert_allclose(
@@ -404,7 +404,7 @@ def test_a_row_that_grows_in_the_middle_of_a_run_adds_nothing(form, data, tmp_pa
 @settings(max_examples=30)
 @given(data=st.data())
 def test_sums_of_rows_that_nobody_changed_keep_their_bits(form, data):
-    """Rows of zeros, tiny and huge ones too, whose squares are no normal numbers."""
+    """Also rows of zeros, and tiny or huge rows whose squares underflow or overflow."""
     rng = np.random.default_rng(data.draw(st.integers(0, 2**32)))
     n, d = data.draw(st.sampled_from([1, 7, 300, 4100])), data.draw(st.sampled_from([1, 5, 21]))
     X = rng.uniform(-1.0, 1.0, (n, d))
@@ -471,7 +471,7 @@ def test_a_thread_that_writes_all_the_time_moves_no_sum_beyond_its_bounds():
 
 
 def test_blocks_that_grow_while_a_tilted_minimum_is_solved_are_refused_at_its_end(monkeypatch):
-    """No bound on a norm of the whole row says what one block of it is."""
+    """A bound on the norm of the whole row does not bound a single block of it."""
     blocks = (Block(1, 1, 0.1), Block(1, 1, 2.0))
     X, y = np.full((30, 2), 0.05), np.where(np.arange(30) % 2, 1.0, -1.0)
     problem = ERM(X, y, LOGISTIC, dpa.regularizers.L2(0.1), RowBound(blocks))
@@ -510,7 +510,7 @@ def test_labels_of_mapped_rows_are_copies_and_nothing_that_is_kept_can_be_writte
 
 
 class Annealed(losses.Loss):
-    """Its constant follows a number that a callback may change."""
+    """Its constant depends on an attribute that a callback may change."""
 
     convex, classification, size = True, True, 1.0
 
@@ -550,7 +550,7 @@ def test_a_loss_whose_constants_change_in_the_middle_of_a_run_is_refused(compile
 def test_a_file_that_changes_raises_nothing_and_keeps_the_bound(
     enforce, value, tmp_path, monkeypatch
 ):
-    """An error in the middle of a run would tell that such a record is there."""
+    """An error in the middle of a run would reveal that such a record exists."""
     monkeypatch.setattr("dpanalysis.problems.rows.mapped._ROWS_KEPT", 0)
     rng = np.random.default_rng(2)
     X, y = rng.uniform(-0.5, 0.5, (30, 3)), rng.choice([-1.0, 1.0], 30)

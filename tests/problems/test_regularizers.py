@@ -1,4 +1,4 @@
-"""Penalties: derivatives against differences, curvature bounds reached, extreme parameters."""
+"""Penalties: finite differences, attained curvature bounds, extreme parameters."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""Softmax regression: public bounds, curvature, the minimizer, and what it is otherwise."""
+"""Softmax regression: public bounds, curvature, minimizer, and equivalent models."""
 
 import math
 
@@ -140,7 +140,7 @@ def test_a_curvature_needs_no_penalty():
 
 
 def test_a_record_moves_predictions_by_the_bound_and_by_nothing_larger():
-    """The gradient in the predictions, p - e_y, of a record that is surely of another class."""
+    """The gradient in the predictions, p - e_y, where another class has probability 1."""
     sure = np.array([1.0, 0.0, 0.0]) - np.array([0.0, 1.0, 0.0])
     for order, bound in zip((1, 2), Softmax.derivative_bounds):
         assert np.linalg.norm(sure, order) == pytest.approx(bound, rel=1e-15)

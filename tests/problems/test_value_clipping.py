@@ -38,8 +38,8 @@ def test_the_spectral_bound_is_never_below_the_norm(rows, columns, seed, excess)
     assert [theory.spectral_bound(each, excess) for each in stack] == found.tolist()
 
 
-def test_the_spectral_bound_of_orthogonal_rows_which_power_iteration_would_take_for_any():
-    """Of a hundred equal singular values, and of one that the largest column does not show."""
+def test_the_spectral_bound_of_orthogonal_rows():
+    """A hundred equal singular values, and two largest ones that differ by 1e-9."""
     assert 7.0 <= theory.spectral_bound(7.0 * np.eye(100)) <= 7.0 * 1.001
     hidden = np.diag([1.0, 1.0 - 1e-9, 0.5]) @ np.linalg.qr(RANDOM.normal(size=(3, 3)))[0]
     assert 1.0 <= theory.spectral_bound(hidden) <= 1.001
@@ -124,7 +124,7 @@ def test_a_private_run_costs_what_flat_clipping_costs():
     assert ledgers[0].events == ledgers[1].events
 
 
-def test_the_ends_of_the_numbers_are_provided_for():
+def test_value_clipping_at_zero_and_at_huge_weights():
     """At 0 every gradient of a network without biases is 0; far out the constant overflows."""
     problem = mlp(bias=False, hidden=(5,))
     assert problem.weak_growth(np.zeros(problem.d))[0] == 0.0
@@ -153,7 +153,7 @@ def test_what_has_no_constants_says_so():
         with pytest.raises(ValueError, match="must be 0 without a beta1"):
             clipping.Value(1.0, **more)
 
-    class Own(EmpiricalRisk):  # what all problems over samples share
+    class Own(EmpiricalRisk):  # the base class of problems over samples
         n, d, loss, regularizer = 1, 1, None, None
         _evaluate = L = gradient_bound = None
 
@@ -256,7 +256,7 @@ LAYERS = [
 @pytest.mark.slow
 @pytest.mark.parametrize(("layer", "shape"), LAYERS, ids=[str(layer) for layer, _ in LAYERS])
 def test_the_norm_of_a_layer_is_at_least_that_of_its_matrix(layer, shape):
-    """Written out: the derivative in the input, and the gradient in weight and bias."""
+    """Against the explicit Jacobian in the input, and the gradients in weight and bias."""
     out = layer(torch.zeros(1, *shape)).numel()
     problem = module([layer, nn.Flatten(), nn.Linear(out, 3)], shape)
     problem.weak_growth(problem.initial())
@@ -271,7 +271,7 @@ def test_the_norm_of_a_layer_is_at_least_that_of_its_matrix(layer, shape):
         if not list(layer.parameters()):
             continue
         x, y = x.requires_grad_(False), layer(x)
-        # The delta that is longest for the weights, and all ones for the bias.
+        # All ones, the worst case for the bias; then random directions.
         delta = torch.ones_like(y) if k == 0 else torch.randn(y.shape, generator=random)
         delta = delta / delta.norm()
         weight, bias = torch.autograd.grad((y * delta).sum(), [layer.weight, layer.bias])
@@ -291,7 +291,7 @@ def test_windows_that_step_over_their_gaps_read_an_entry_more_often():
 
 
 def test_a_bias_counts_at_every_place_that_padding_adds():
-    """A network where nothing but the bias has a gradient, and the bound is nearly met."""
+    """In this network only the bias has a gradient, and the bound is nearly attained."""
     layers = [nn.Conv2d(1, 1, 1, padding=2), nn.Flatten(), nn.Linear(64, 2, bias=False)]
     problem = module(layers, (1, 4, 4), radius=1e-3, outputs=2)
     w = np.zeros(problem.d)
@@ -383,7 +383,7 @@ def test_a_layer_that_nothing_is_known_of_is_named(layers, shape, named):
     problem = module([*layers, nn.Linear(6, 3)], shape)
     with pytest.raises(ValueError, match=named):
         problem.check_clipping(clipping.Value(1.0))
-    problem.check_clipping(clipping.Value(1.0, 2.0))  # the norms have the last word
+    problem.check_clipping(clipping.Value(1.0, 2.0))  # with given constants, the norms decide
 
 
 def test_a_loss_of_ones_own_and_no_bound_are_refused():

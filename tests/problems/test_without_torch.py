@@ -1,4 +1,4 @@
-"""Without PyTorch the rest works, and one sentence says what to install."""
+"""Without PyTorch, Module raises an ImportError that says what to install."""
 
 import subprocess
 import sys
