@@ -1,4 +1,4 @@
-"""DP-AGD: its steps, its budgets, and the exact law of a tiny run."""
+"""DP-AGD: steps, budgets, and the exact law of a tiny run."""
 
 import math
 
@@ -26,7 +26,7 @@ def logistic(n=300, d=4, seed=0):
 
 
 def test_an_exact_run_takes_the_best_of_the_grid():
-    """Normalized steps, the range from the step before, never above the first one."""
+    """Normalized steps; the range follows the last step, and never exceeds the first range."""
     problem = logistic()
     method = AdaptiveGD(step_size=0.8, candidates=12, memory=1, iterations=15, headroom=1.1)
     result = dpa.minimize(problem, method, None, record=("iterate",))
@@ -41,7 +41,7 @@ def test_an_exact_run_takes_the_best_of_the_grid():
         np.testing.assert_allclose(result.history["iterate"][t + 1, 0], w, rtol=1e-9)
         reaches.append(min(1.1 * grid[best], 0.8))
     assert result.iterations > 3 and min(reaches) < 0.8
-    # It ended where the point itself was the best: nothing would change.
+    # An early end means that the current point was the best of the grid.
     gradient = problem.gradient(w)
     steps = reaches[-1] / 12 * np.arange(13)
     values = [problem.value(w - eta * gradient / np.linalg.norm(gradient)) for eta in steps]
@@ -90,7 +90,7 @@ def test_default_costs():
     assert AdaptiveGD(rho=1.0).prepare(facts, None, "tightest").exact
 
 
-def test_index_zero_buys_another_measurement(monkeypatch):
+def test_index_zero_leads_to_another_measurement(monkeypatch):
     """Two failures at growth .5: costs rho, rho/2, 3 rho/4; weights in proportion to them."""
     gradients = [[1.0, 0, 0, 0], [0, 1.0, 0, 0], [0, 0, 1.0, 0], [1.0, 0, 0, 0]]
     answers, measure = iter([0, 0, 2, 1]), GradientSearch._gradient
@@ -188,7 +188,7 @@ def exact_law(labels, rho, selection_rho, noise):
 
 
 def simulated(labels, rho, selection_rho, noise, runs=1500):
-    """Frequencies of the outcomes of the method itself, under a filter that affords one attempt."""
+    """Frequencies of the outcomes of the method itself, under a filter for one attempt."""
     budget = dpa.Budget.zcdp(rho + selection_rho, REPLACE)
     result = dpa.minimize(
         tiny(labels), tiny_method(rho, selection_rho, noise), budget,
@@ -201,7 +201,7 @@ def simulated(labels, rho, selection_rho, noise, runs=1500):
 @pytest.mark.slow
 @pytest.mark.parametrize("noise", ["gumbel", "exponential"])
 def test_the_law_of_a_tiny_run_is_the_one_enumerated(noise, monkeypatch):
-    """By chi-square at p = 1e-6; the wrong sign of the noise is seen (errata 002-11)."""
+    """By chi-square at p = 1e-6; the wrong sign of the noise is detected (errata 002-11)."""
     settings = ([1.0, 1.0], 0.5, 2.0, noise)
     law = exact_law(*settings)
     assert stats.chisquare(simulated(*settings), 1500 * law).pvalue > 1e-6
@@ -213,7 +213,7 @@ def test_the_law_of_a_tiny_run_is_the_one_enumerated(noise, monkeypatch):
 @pytest.mark.parametrize("noise", ["gumbel", "exponential"])
 @pytest.mark.parametrize("neighbours", [([1.0, 1.0], [1.0, -1.0]), ([-1.0, -1.0], [1.0, -1.0])])
 @pytest.mark.parametrize("rhos", [(0.01, 0.01), (0.5, 0.1), (1e-3, 2.0), (3.0, 3.0)])
-def test_a_tiny_run_keeps_its_promise(neighbours, noise, rhos):
+def test_a_tiny_run_keeps_its_guarantee(neighbours, noise, rhos):
     """Exactly: Renyi divergences at several orders, and delta at several epsilon."""
     laws = [exact_law(labels, *rhos, noise) for labels in neighbours]
     rho = sum(rhos)

@@ -1,4 +1,4 @@
-"""The last iterate alone: exact laws, premises, and that nothing else leaves."""
+"""LastIterate: exact laws, premises, and that nothing but the last iterate is released."""
 
 import dataclasses
 import math
@@ -122,7 +122,7 @@ def test_batches_in_turns_cost_no_more_than_is_charged(passes, batches, size, sh
     st.sampled_from([REPLACE, ADD]),
     st.floats(1e-3, 10.0),
 )
-def test_between_one_step_and_their_composition(iterations, share, rule, relation, std):
+def test_charges_lie_between_one_step_and_the_composition(iterations, share, rule, relation, std):
     facts = logistic().facts(relation)
     step = share / query(1.0, 1, 1.0, rule=rule, d=3).curvature(facts)
     charged = mu_of(query(step, iterations, std, rule=rule, d=3), facts)
@@ -201,7 +201,7 @@ def test_logistic_losses_cost_no_more_than_is_charged(relation):
     "loss", [losses.Logistic(), losses.HuberizedHinge(0.5), losses.SquaredError()], ids=repr
 )
 def test_clipped_gradients_increase_no_faster_than_is_charged(loss, rule):
-    """Of one record, along its row; by the sums that run."""
+    """For one record, along its row, by the sums that a run uses."""
     steepest = 0.0
     w = np.linspace(-40.0, 40.0, 40001)[:, None]
     for x in (0.02, 0.3, 1.0):
@@ -254,7 +254,7 @@ CONTRACTING = [
 
 @pytest.mark.parametrize(("problem", "rule"), CONTRACTING, ids=lambda each: repr(each)[:30])
 def test_steps_contract(problem, rule):
-    """Two points, near or far, come as near to each other as the contraction says."""
+    """A step contracts the distance of two points, near or far, by the stated factor."""
     rng, facts = np.random.default_rng(1), problem.facts(REPLACE)
     top = query(1.0, 1, 0.0, rule=rule, d=problem.d).curvature(facts)
     for share in (0.3, 1.0, 2.0):
@@ -276,7 +276,7 @@ def test_steps_contract(problem, rule):
     ("rows", "size", "batches"), [(8, 8, 1), (8, 4, 1), (5, 5, 4), (9, 5, 2), (5, None, 4)]
 )
 def test_the_contraction_of_the_fullest_batch_is_attained(rows, size, batches, share):
-    """Every record bends as much as it may: the curvature is that of as many as may be there."""
+    """Every record has the largest curvature, and the bound assumes the most records."""
     loss, bound = losses.HuberizedHinge(1.0), dpa.RowBound(2, 1.0)
     problem = dpa.ERM(np.ones((rows, 1)), np.ones(rows), loss, None, bound, size=size)
     facts = problem.facts(REPLACE)
@@ -289,20 +289,20 @@ def test_the_contraction_of_the_fullest_batch_is_attained(rows, size, batches, s
         ends.append(float(at[0, 0] - step * pull[0]))
     ratio = abs(ends[1] - ends[0]) / 0.02
     assert ratio <= c * (1.0 + 1e-9)
-    if share > 1.0 and (rows, size) == (8, 4):  # as many rows as may be there
+    if share > 1.0 and (rows, size) == (8, 4):  # the largest number of rows
         assert ratio == pytest.approx(share - 1.0) or c == 1.0
         assert c == pytest.approx(1.0)
 
 
-def test_steps_that_turn_around_cost_more():
-    """At 2/M nothing contracts where a record may bend so much; at 1/M all does."""
+def test_longer_steps_contract_less():
+    """At step 2/M the largest curvature gives no contraction; at 1/M every curvature does."""
     facts = logistic(penalty=0.25).facts(REPLACE)
     top = query(1.0, 1, 0.0, d=3).curvature(facts)
     one, two = (query(share / top, 1, 0.0, d=3).contraction(facts) for share in (1.0, 2.0))
     assert one == pytest.approx(1.0 - 0.25 / top) and two == pytest.approx(1.0)
 
 
-# --- what runs ---
+# --- runs ---
 
 
 def test_without_noise_it_is_gradient_descent():
@@ -387,7 +387,7 @@ def test_the_constructor_refuses(reason):
 
 
 class Sub(GradientDescent):
-    """Could do anything."""
+    """A subclass may override anything."""
 
 
 def hinge():
@@ -395,7 +395,7 @@ def hinge():
 
 
 class Untold(Linear):
-    """Convex, but it does not say so."""
+    """Convex, but not declared so."""
 
     convex = False
 
@@ -487,7 +487,7 @@ def test_a_penalty_elsewhere_is_refused():
 
 
 def test_a_problem_that_does_not_clip_is_refused():
-    """A query asked by hand is not priced by a rule that the problem does not use."""
+    """A query made by hand is not charged by a rule that the problem does not use."""
 
     class Unclipped(dpa.ERM):
         def gradient_sum(self, w, rows=None, clipping=None):
@@ -506,11 +506,11 @@ def test_a_problem_that_does_not_clip_is_refused():
         oracle.ask(query(0.5, 3, 1.0, rule=clipping.Flat(0.1), d=3), FULL)
 
 
-# --- nothing else leaves ---
+# --- nothing else is released ---
 
 
 class Watched(dpa.ERM):
-    """Notes where it is evaluated, and may end the run there."""
+    """Records the points of its evaluations, and may raise an exception there."""
 
     def __init__(self, end=None):
         base = logistic()
@@ -580,7 +580,7 @@ def test_an_exception_in_a_step_has_paid():
 
 
 def test_rounding_is_charged():
-    """Of one step with sums that are off by the bound on a gradient, on each data set."""
+    """One step, whose sums are off by the bound on a gradient on each data set."""
     facts = dataclasses.replace(mean(np.ones((4, 1)), 0.5).facts(REPLACE), rounding=1.0)
     lemma = (2.0 + 2.0) / 4.0  # the sensitivity has the sums' rounding already
     assert mu_of(query(0.5, 1, 1.0), facts) == pytest.approx(lemma + 2.0 / 4.0, rel=1e-6)
@@ -610,6 +610,6 @@ def test_computed_steps_stay_as_near_to_exact_ones_as_is_charged(rule):
     c = asked.contraction(facts)
     charged = asked._rounding(facts, c, 0.0)
     assert 0.0 < distance <= charged
-    # The sum of so few is not what is rounded most.
+    # The rounding of a sum of so few records is not the largest term.
     assert distance <= asked._rounding(dataclasses.replace(facts, rounding=0.0), c, 0.0)
     assert charged < 1e-6 * step / n

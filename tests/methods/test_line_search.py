@@ -1,4 +1,4 @@
-"""Private line search: its steps, its units, its budgets, and what a tiny run tells."""
+"""Private line search: steps, sensitivities, budgets, and an audit of a tiny run."""
 
 import dataclasses
 import math
@@ -31,14 +31,14 @@ def logistic(n=300, d=4, seed=0):
 
 
 def fake(monkeypatch, gradients, answers):
-    """Let gradients and answers of searches come from lists, the last one again and again."""
+    """Take gradients and answers of searches from lists, repeating the last entry."""
     gradients, answers = list(gradients), list(answers)
     asked = []
 
     measure = GradientSearch._gradient
 
     def gradient(self, batch, w, facts, spending):
-        measure(self, batch, w, facts, spending)  # paid for, and not looked at
+        measure(self, batch, w, facts, spending)  # charged, but not used
         return np.array(gradients.pop(0) if len(gradients) > 1 else gradients[0], dtype=float)
 
     def answer(self, records, random):
@@ -66,7 +66,7 @@ def armijo(problem, w, step_size, alpha, beta, tries):
 
 @pytest.mark.parametrize("query", ["loss_clip", "difference_clip"])
 def test_an_exact_run_is_plain_backtracking(build, query):
-    """Clips out of reach: the steps, the iterates and the shrinking start, by another program."""
+    """Clips out of reach: steps, iterates and shrinking range of a second implementation."""
     problem, memory, headroom = logistic(), 3, 1.2
     method = build(
         step_size=30.0, iterations=12, clip_loss=1e3, clip_norm=1e3, memory=memory, query=query,
@@ -86,13 +86,13 @@ def test_an_exact_run_is_plain_backtracking(build, query):
 
 
 def test_an_exact_run_ends_where_there_is_no_step(build):
-    """Every loss above the clip: no search can see a decrease, and none would ever."""
+    """Every loss is above the clip, so no search ever finds a decrease."""
     problem = dpa.ERM(np.full((5, 1), -9.0), np.ones(5), dpa.losses.Logistic())
     result = dpa.minimize(problem, build(clip_loss=0.5, max_queries=3), None, w0=[1.0])
     assert result.status == "finished" and result.iterations == 0
 
 
-# --- what is asked, and what it costs ---
+# --- queries and their costs ---
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_units_of_one_attempt(sampling, relation, moved, noise):
     assert search.sensitivity == pytest.approx(unit)
     np.testing.assert_allclose(scales, unit * np.array(ratios))
     assert (search.noise, search.max_queries, search.shared) == (noise, 7, True)
-    if noise == "laplace":  # Theorem 1, less what is spared as the queries share f(w)
+    if noise == "laplace":  # below Theorem 1, as the queries share f(w)
         assert search.pure_cost() == pytest.approx(0.75 * 0.3)
 
 
@@ -151,7 +151,7 @@ def test_default_costs_are_the_papers(build):
 
 
 def test_a_gaussian_search_is_charged_for_its_cap():
-    """Errata 002-3: the printed cost, alpha rho = .02 whatever the cap, is passed: .0343."""
+    """Errata 002-3: the printed cost, alpha rho = .02 whatever the cap, is exceeded: .0343."""
     facts = logistic(100).facts(ADD)
     search = []
     for cap in (20, 5000):
@@ -163,7 +163,7 @@ def test_a_gaussian_search_is_charged_for_its_cap():
         search.append(method.iteration(facts, spending)[0].events[1])
     few, many = (float(event.rdp_cost(2.0)) for event in search)
     assert few < 0.02 < 0.0343 < many
-    with pytest.raises(dpa.IncompatibleAccounting, match="gaussian"):  # it has no rho
+    with pytest.raises(dpa.IncompatibleAccounting, match="gaussian"):  # no finite rho
         dpa.minimize(logistic(), M.LineSearchGD(noise="gaussian"), dpa.Budget.zcdp(1.0))
 
 
@@ -191,7 +191,7 @@ def unrolled(ledger):
 # --- when the search fails ---
 
 
-def test_full_batches_buy_what_a_gradient_lacks(monkeypatch):
+def test_full_batches_measure_the_gradient_again_after_a_failure(monkeypatch):
     """Two failures at growth .5: costs rho, rho/2, 3 rho/4; weights in proportion to them."""
     fake(monkeypatch, [[1.0, 0, 0, 0], [0, 1.0, 0, 0], [0, 0, 1.0, 0]], [None, None, 0])
     method = M.LineSearchGD(rho=0.01, epsilon=0.1, growth=0.5, iterations=2, step_size=1.0)
@@ -218,7 +218,7 @@ def test_full_batches_buy_what_a_gradient_lacks(monkeypatch):
     ],
 )
 def test_the_angle_says_whose_budget_grows(monkeypatch, adapt, second, grows):
-    """Algorithm 3 with theta_bar = 90 degrees; the two are averaged."""
+    """Algorithm 3 with theta_bar = 90 degrees; the two gradients are averaged."""
     first = [1.0, 0, 0, 0]
     asked = fake(monkeypatch, [first, second, first], [None, 3, 0])
     method = M.LineSearchSGD(
@@ -232,14 +232,14 @@ def test_the_angle_says_whose_budget_grows(monkeypatch, adapt, second, grows):
     assert rho == pytest.approx(0.015 if grows in ("rho", "both") else 0.01)
     assert epsilon == pytest.approx(0.15 if grows in ("epsilon", "both") else 0.1)
     clips = [query.clip for query in asked]
-    assert clips == [1.0, 1.0]  # the batch of the second gradient was bought at the old price
+    assert clips == [1.0, 1.0]  # the batch of the second gradient was charged with the old clip
     mean = 0.5 * (np.array(first) + second)
     np.testing.assert_allclose(result.history["iterate"][1, 0], -0.125 * mean)
 
 
 @pytest.mark.slow
 def test_clips_shrink_once_an_iteration(monkeypatch):
-    """(9): however often rho grows while one step is sought."""
+    """Equation (9), however often rho grows in the search for one step."""
     asked = fake(monkeypatch, [[1.0, 0, 0, 0], [-1.0, 0, 0, 0]], [None, None, None, 0])
     method = M.LineSearchSGD(
         dpa.Full(), rho=0.001, epsilon=0.1, adapt="always", clip_decay=0.1, iterations=2
@@ -271,7 +271,7 @@ def test_angle_between():
     assert angle_between(same, 3.0 * same) == pytest.approx(0.0, abs=1e-7)
 
 
-# --- what a tiny run tells, in a black box ---
+# --- black-box audit of a tiny run ---
 
 
 def released(labels, method, budget):
@@ -323,7 +323,7 @@ def test_a_tiny_run_is_as_private_as_it_says(tiny):
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:delta = :UserWarning")
 def test_an_unclamped_loss_is_seen(tiny, monkeypatch):
-    """The outlier's loss decides alone where the search ends."""
+    """The outlier's loss alone decides where the search ends."""
     monkeypatch.setattr(decrease, "clip_losses", lambda losses, clip: losses)
     assert verdict(tiny, 1000).refuted
 

@@ -1,4 +1,4 @@
-"""The door: sensitivities, charges, batches, noise."""
+"""The private oracle: sensitivities, charges, batches, noise."""
 
 import contextlib
 import copy
@@ -31,13 +31,13 @@ def oracle_of(problem, relation="replace_one", guard=None, replicates=1, seed=0)
 
 
 def buy(oracle, sampling, *scales, mechanism="laplace", clipping=None):
-    """A batch that is bought for gradients with these scales."""
+    """Open a batch that is charged for gradients with these noise scales."""
     events = [oracle.gradient_event(sampling, mechanism, s, clipping) for s in scales]
     return oracle.batch(sampling, events)
 
 
 def exact_mean(problem, sampling, w):
-    """What a batch of everything answers without noise."""
+    """Return the mean gradient without noise."""
     return oracle_of(problem).gradient(w, sampling, "laplace", 0.0)
 
 
@@ -65,7 +65,7 @@ def test_gradient_never_moves_by_more_than_the_sensitivity(n, d, order, radius, 
 
 
 def test_sensitivity_is_attained():
-    """Two orthogonal records at the bound with saturated losses: no smaller constant would do."""
+    """Two orthogonal records at the bound with saturated losses: no smaller constant suffices."""
     radius = 3.0
     w = np.array([1e3, 1e3])
     here = problem_of(np.array([[radius, 0.0]]), np.array([-1.0]), radius)
@@ -79,7 +79,7 @@ def test_add_or_remove_one_is_half_of_replace_one():
     problem = problem_of(np.ones((4, 2)), np.ones(4))
     replace = problem.facts("replace_one").gradient_sensitivity(dpa.Full(), 2)
     remove = problem.facts("add_or_remove_one").gradient_sensitivity(dpa.Full(), 2)
-    # But for the rounding of both sums, which is counted twice for either relation.
+    # Up to the rounding of both sums, which is counted twice for either relation.
     assert replace == pytest.approx(2.0 * remove, rel=1e-9)
     assert replace == pytest.approx(2.0 * 2.0 / 4) and replace > 2.0 * 2.0 / 4
 
@@ -116,7 +116,7 @@ def test_noise_has_the_scale_that_the_ledger_says(mechanism, law):
 
 
 def test_a_batch_is_one_event():
-    """Two questions to one batch compose first and are amplified once."""
+    """Two queries of one batch are composed first and amplified once."""
     problem = problem_of(np.ones((100, 2)), np.ones(100))
     oracle = oracle_of(problem, "add_or_remove_one")
     sampling = dpa.Poisson(0.1)
@@ -136,7 +136,7 @@ def test_a_refused_batch_is_neither_opened_nor_charged():
     oracle = oracle_of(problem, guard=guard)
     w = np.zeros((1, 2))
     oracle.gradient(w, dpa.Full(), "laplace", 1.0)
-    for scale in (1.0, 0.0):  # too dear, and without noise
+    for scale in (1.0, 0.0):  # over the budget, and without noise
         with pytest.raises(dpa.PrivacyBudgetExceeded):
             oracle.gradient(w, dpa.Full(), "laplace", scale)
     assert oracle.ledger.events == (one,)
@@ -146,8 +146,8 @@ def test_a_refused_batch_is_neither_opened_nor_charged():
 
 
 def test_a_batch_is_charged_whole_before_anything_is_answered():
-    """Guard and ledger hold both questions when the first is asked, and when none is."""
-    problem = problem_of(np.ones((10, 2)), np.ones(10))  # a question costs .4 / scale
+    """Guard and ledger are charged for both queries before the first, and if none is asked."""
+    problem = problem_of(np.ones((10, 2)), np.ones(10))  # a query costs .4 / scale
     guard = Filter(dpa.Budget(2.0))
     oracle = oracle_of(problem, guard=guard)
     with buy(oracle, dpa.Full(), 1.0, 2.0) as batch:
@@ -159,7 +159,7 @@ def test_a_batch_is_charged_whole_before_anything_is_answered():
 
 
 def test_a_batch_is_paid_and_written_down_before_it_is_drawn(monkeypatch):
-    """A draw that is interrupted may have been seen, so it has been paid."""
+    """An interrupted draw may have been observed, so it must have been charged."""
     guard = Filter(dpa.Budget(1.0))
     oracle, seen = oracle_of(problem_of(np.ones((10, 2)), np.ones(10)), guard=guard), []
     draw = dpa.WithoutReplacement.draw
@@ -177,7 +177,7 @@ def test_a_batch_is_paid_and_written_down_before_it_is_drawn(monkeypatch):
 
 
 def test_what_was_not_named_is_refused():
-    """Less noise, an exact answer, and the same question twice; a cheaper one is answered."""
+    """Less noise, an exact answer, and the same query twice; a cheaper one is answered."""
     problem = counting()
     rule = dpa.clipping.Flat(0.1)
     oracle = oracle_of(problem)
@@ -197,7 +197,7 @@ def test_what_was_not_named_is_refused():
     asked=st.lists(st.floats(0.5, 4.0), max_size=6),
 )
 def test_answers_never_cost_more_than_was_charged(named, asked):
-    """Whatever is asked of a batch in whatever order, its answers add up to its price at most."""
+    """For any queries in any order, the answers of a batch cost at most its charge."""
     oracle = oracle_of(problem_of(np.ones((10, 2)), np.ones(10)))
     cost = 0.0
     with buy(oracle, dpa.Full(), *named) as batch:
@@ -223,7 +223,7 @@ def test_what_is_repeated_is_answered_as_often_as_it_was_named():
 
 @given(named=st.integers(1, 5), asked=st.lists(st.integers(1, 4), max_size=6))
 def test_a_question_of_several_choices_uses_up_as_many(named, asked):
-    """One that asks for more choices than are left is refused, and leaves them as they are."""
+    """A query for more choices than are left is refused, and uses none of them."""
     oracle = oracle_of(problem_of(np.eye(2), np.ones(2)))
 
     def choose(count):
@@ -322,7 +322,7 @@ def test_the_regularizer_is_public():
 
 
 class Counting(dpa.ERM):
-    """A problem that counts how often its data are looked at."""
+    """A problem that counts how often its data are evaluated."""
 
     looks = 0
 
@@ -343,8 +343,8 @@ def ask(batch, scale=1.0, w=None):
 
 
 def test_a_refusal_comes_before_the_data_are_looked_at():
-    """Of two questions together, where each alone would fit."""
-    problem = counting()  # a question costs .4 / scale
+    """Also of two queries that exceed the budget together, where each alone would fit."""
+    problem = counting()  # a query costs .4 / scale
     guard = Filter(dpa.Budget(1.0))
     oracle = oracle_of(problem, guard=guard)
     for scales in ((0.3,), (0.5, 0.5)):
@@ -354,7 +354,7 @@ def test_a_refusal_comes_before_the_data_are_looked_at():
 
 
 def test_a_closed_batch_answers_no_more():
-    """Also what was named and never asked: what was bought was this batch, at that time."""
+    """Not even a declared query that was never asked: the charge is for this batch only."""
     problem = counting()
     oracle = oracle_of(problem)
     with buy(oracle, dpa.Full(), 1.0, 1.0) as batch:
@@ -367,7 +367,7 @@ def test_a_closed_batch_answers_no_more():
 
 @pytest.mark.parametrize("w", [np.zeros((2, 2)), np.zeros(3), np.zeros((1, 3)), np.zeros((0, 2))])
 def test_every_row_has_noise_of_its_own(w):
-    """Two rows with the noise of one source: their difference would be exact."""
+    """If two rows shared the noise of one source, their difference would be exact."""
     problem = counting()
     oracle = oracle_of(problem)
     with pytest.raises(ValueError, match=r"\(1, 2\)"), buy(oracle, dpa.Full(), 1.0) as batch:
@@ -384,12 +384,12 @@ def test_iterates_at_which_a_record_can_overflow_are_refused(size):
     assert problem.looks == 0 and len(oracle.ledger) == 1
     with pytest.raises(ValueError, match="w must be finite"):
         oracle.gradient(np.array([[0.0, size]]), dpa.Full(), "laplace", 1.0)
-    assert problem.looks == 0 and len(oracle.ledger) == 1  # no second batch was bought
+    assert problem.looks == 0 and len(oracle.ledger) == 1  # no second batch was charged
 
 
 @pytest.mark.parametrize("scale", [1.0, 0.0])
 def test_a_rule_that_bounds_nothing_is_refused_whatever_the_noise(scale):
-    """The oracle looks at the rule itself: a method of one's own may hand it any."""
+    """The oracle checks the rule itself, since a user-defined method may pass any."""
     problem = Counting(np.ones((10, 2)), np.ones(10), LOGISTIC, row_bound=dpa.RowBound(2, 1.0))
     oracle = oracle_of(problem)
     with pytest.raises(ValueError, match="beta1 must be at least"):
@@ -423,7 +423,7 @@ def test_a_batch_is_drawn_once_and_the_next_one_afresh():
 
 
 def test_noise_does_not_depend_on_the_sampling_scheme():
-    """Rows are alike, so the batches' means are; the noise of one seed is then the same too."""
+    """All rows are equal, and so are the means of batches: equal answers mean equal noise."""
     problem = problem_of(np.ones((40, 2)), np.ones(40))
     answers = []
     for sampling in (dpa.Full(), dpa.WithoutReplacement(10), dpa.WithoutReplacement(30)):
@@ -436,7 +436,7 @@ def test_noise_does_not_depend_on_the_sampling_scheme():
 
 
 def test_public_coins_leave_the_noise_alone():
-    """Whoever sees the coins would otherwise know what the noise is drawn from."""
+    """Otherwise the public coins would reveal the stream of the noise."""
     answers = []
     for coins in (0, 1000):
         oracle = oracle_of(counting())
@@ -449,7 +449,7 @@ def test_public_coins_leave_the_noise_alone():
 
 @pytest.mark.slow
 def test_noise_and_batch_are_independent():
-    """One row of two is drawn: its number says nothing of the noise's sign or size.
+    """One row of two is drawn: its index is uncorrelated with sign and size of the noise.
 
     Correlations of 10,000 replicates, normal with deviation .01: false alarm 4e-6 in all.
     """
@@ -470,7 +470,7 @@ def test_noise_and_batch_are_independent():
 
 
 def test_a_clipped_gradient_has_sqrt_d_times_the_norm_in_l1():
-    """Attained where all features are alike: Laplace noise needs the L1 norm of an L2 clip."""
+    """Attained where all features are equal: Laplace noise needs the L1 norm of an L2 clip."""
     d, rule = 4, dpa.clipping.Flat(0.5)
     answers = []
     for label in (-1e6, 1e6):
@@ -489,7 +489,7 @@ def test_laplace_noise_is_charged_by_the_l1_norm():
 
 
 def test_a_batch_with_more_places_than_records_is_refused():
-    """With replacement too: what is charged for rounding is proved for n terms."""
+    """With replacement too: the bound on rounding is proved for n terms."""
     facts = problem_of(np.ones((4, 2)), np.ones(4)).facts("replace_one")
     assert gradient_event(facts, dpa.WithReplacement(4), "laplace", 1.0).sensitivity > 0.0
     with pytest.raises(ValueError, match="at most n = 4"):
@@ -506,7 +506,7 @@ def test_a_declared_sensitivity_is_charged_as_it_is_and_never_amplified():
 
 
 def test_a_rule_that_lifts_small_gradients_needs_more_noise_than_the_row_bound_says():
-    """Gradients up to .02 are lifted tenfold, so one record moves the sum by .2, not by .02."""
+    """Gradients up to .02 are scaled up tenfold, so one record moves the sum by .2, not by .02."""
     rule = dpa.clipping.Automatic(r=0.1, clip_norm=1.0)
     problem = problem_of(
         np.array([[0.02]]), np.ones(1), radius=0.02, order=2, loss=dpa.losses.Hinge()
@@ -516,17 +516,17 @@ def test_a_rule_that_lifts_small_gradients_needs_more_noise_than_the_row_bound_s
     assert lifted == pytest.approx(0.02 / 0.12)
     for order in (1, 2):
         assert lifted <= facts.record_sensitivity(order, rule) <= 0.2 * (1 + 1e-9)
-    # A rule that scales down only is no worse than none; a small clip norm counts by itself.
+    # A rule that only scales down has the row bound; a small largest weight reduces it.
     assert facts.record_sensitivity(2, dpa.clipping.Flat(1.0)) == facts.record_sensitivity(2)
     small = facts.record_sensitivity(2, dpa.clipping.Automatic(0.1, 1e-3))
     assert small == pytest.approx(0.02 * 1e-3 / 0.1)
 
 
-# What is checked before anything is bought
+# Checks before any charge
 
 
 class OwnSums(dpa.ERM):
-    """Sums without facts of their own."""
+    """Overrides the sums, but not the facts."""
 
     def gradient_sum(self, w, rows=None, clipping=None):
         return 100.0 * super().gradient_sum(w, rows, clipping)
@@ -557,8 +557,8 @@ def with_classes_from_labels():
     ],
 )
 @pytest.mark.parametrize("paid", ["filter", "plan", "ledger"])
-def test_what_bounds_do_not_hold_for_is_refused_before_it_is_bought(build, message, paid):
-    """By an oracle made by hand as by a run, each time that it is asked; exact answers are free."""
+def test_problems_whose_bounds_do_not_hold_are_refused_before_any_charge(build, message, paid):
+    """By a user's oracle as by a run, at every query; exact answers need no bound."""
     problem = build()
     one = gradient_event(problem.facts("replace_one"), dpa.Full(), "laplace", 1.0)
     guard = {
@@ -579,7 +579,7 @@ def test_what_bounds_do_not_hold_for_is_refused_before_it_is_bought(build, messa
         return
     with pytest.raises((TypeError, ValueError), match=message):
         oracle.can_ask(dpa.Full(), one)
-    problem = problem_of(np.ones((10, 2)), np.ones(10))  # the seed is as good as new
+    problem = problem_of(np.ones((10, 2)), np.ones(10))  # the seed counts as unused
     oracle = oracle_of(problem, guard=Filter(dpa.Budget(10.0)) if paid == "plan" else guard)
     oracle.gradient(np.zeros(2), dpa.Full(), "laplace", 1.0)
 
@@ -588,8 +588,8 @@ def test_what_bounds_do_not_hold_for_is_refused_before_it_is_bought(build, messa
     name=st.sampled_from(["n", "L", "gradient_bounds", "rounding", "declared_sensitivity"]),
     factor=st.floats(0.1, 10.0),
 )
-def test_facts_are_those_of_the_problem_or_nothing_is_sold(name, factor):
-    """Whoever hands over smaller bounds, or a larger n, buys answers at a lower price."""
+def test_facts_that_differ_from_those_of_the_problem_are_refused(name, factor):
+    """Smaller bounds, or a larger n, would lower the charge."""
     problem = problem_of(np.ones((10, 2)), np.ones(10))
     facts = problem.facts("replace_one")
     values = {
@@ -610,7 +610,7 @@ def test_facts_are_those_of_the_problem_or_nothing_is_sold(name, factor):
     assert guard.spent == 0.0 and len(oracle.ledger) == 0
 
 
-def test_facts_of_a_class_of_ones_own_are_refused():
+def test_facts_of_a_user_defined_class_are_refused():
     class Cheap(PublicFacts):
         def sum_sensitivity(self, bound):
             return 1e-6 * bound
@@ -652,11 +652,11 @@ def test_the_data_are_looked_at_once_for_all_replicates():
         assert result.private and looks[0] == "check" and looks.count("check") == 1 < len(looks)
 
 
-# One seed, one purchase
+# No noise is used twice
 
 
 class Pull(dpa.regularizers.Regularizer):
-    """An L2 penalty whose strength can be changed, as no penalty of the package's can."""
+    """An L2 penalty with mutable strength, unlike those of the package."""
 
     def __init__(self, strength):
         self.strength = strength
@@ -675,7 +675,7 @@ class Pull(dpa.regularizers.Regularizer):
 
 
 def test_a_penalty_that_changes_after_a_purchase_is_refused():
-    """Its mu is in the price of what is asked next."""
+    """Its mu enters the charge of the next query."""
     penalty = Pull(0.5)
     problem = problem_of(np.ones((10, 2)), np.ones(10), order=2, regularizer=penalty)
     guard = Filter(dpa.Budget(rho=100.0))
@@ -698,14 +698,14 @@ def test_streams_are_not_set_back_after_a_purchase():
 
 
 class Logged:
-    """A guard around another one."""
+    """A guard that wraps another one."""
 
     def __init__(self, guard):
         self.budget, self.can_spend, self.spend = guard.budget, guard.can_spend, guard.spend
 
 
 @pytest.mark.parametrize("wrap", [lambda guard: guard, Logged])
-def test_what_pays_for_one_answer_gets_one_source(wrap):
+def test_a_guard_for_one_answer_takes_one_source(wrap):
     problem, guard = counting(), wrap(Filter(dpa.Budget(10.0)))
     with pytest.raises(ValueError, match=r"must be one source with a (Filter|Logged)"):
         PrivateOracle(problem, problem.facts("replace_one"), guard, [1, 2, 3])
@@ -738,7 +738,7 @@ def guards_of(problem, count):
     ids=["int", "sequence", "generator", "other bits"],
 )
 def test_two_oracles_never_have_the_same_noise_under_one_guard(kind, again):
-    """Their answers would differ by the exact difference: here of gradients at two points."""
+    """Otherwise answers would differ by the exact difference of gradients at two points."""
     problem = problem_of(np.ones((10, 2)), np.ones(10))
     guard, facts = guards_of(problem, 3)[kind], problem.facts("replace_one")
     source = np.random.default_rng(9)
@@ -749,13 +749,13 @@ def test_two_oracles_never_have_the_same_noise_under_one_guard(kind, again):
     with pytest.raises(ValueError, match=r"rng has been used under this (filter|plan)"):
         second.gradient(np.ones(2), dpa.Full(), "laplace", 1.0)
     assert repr(guard) == before and len(second.ledger) == 0
-    # One source for both gives each its own.
+    # With one shared source, each oracle draws its own noise.
     third = PrivateOracle(problem, facts, guard, [source])
     third.gradient(np.ones(2), dpa.Full(), "laplace", 1.0)
 
 
 def test_streams_that_overlap_are_refused():
-    """The noise of the second run would be the numbers that drew the batches of the first."""
+    """The noise of the second oracle would come from the stream of the first one's batches."""
     problem = problem_of(np.ones((10, 2)), np.ones(10))
     guard, facts = Filter(dpa.Budget(10.0)), problem.facts("replace_one")
     shifted = np.random.default_rng(9)
@@ -770,7 +770,7 @@ def test_streams_that_overlap_are_refused():
 
 
 def test_a_filter_pays_for_one_replicate():
-    """Fifty answers, of which a filter would be charged one."""
+    """Otherwise the filter would be charged once for fifty answers."""
     problem, guard = problem_of(np.ones((10, 2)), np.ones(10)), Filter(dpa.Budget(1.0))
     for replicates in (0, 2, 50):
         with pytest.raises(ValueError, match="random must be one source with a Filter"):
@@ -779,7 +779,7 @@ def test_a_filter_pays_for_one_replicate():
 
 @pytest.mark.parametrize("seed", [int, np.random.SeedSequence, np.random.default_rng])
 def test_public_coins_are_never_the_noise(seed):
-    """Whatever names the source: an integer gives the same children every time it is asked."""
+    """For any kind of source: an integer spawns the same children every time."""
     problem = problem_of(np.ones((10, 2)), np.ones(10))
     oracle = PrivateOracle(problem, problem.facts("replace_one"), None, [seed(0)])
     noisy = oracle.gradient(np.zeros(2), dpa.Full(), "laplace", 0.5)
@@ -814,7 +814,7 @@ def test_a_copy_of_a_batch_closes_with_it_and_others_cannot_be_made():
 
 
 def test_facts_say_nothing_that_was_not_stated():
-    """What a problem leaves out is the weakest that can be said: unknown bounds are infinite."""
+    """Omitted facts default to the weakest statement: unknown bounds are infinite."""
     facts = PublicFacts(10, 2, 0.0, 1.0, "replace_one", (1.0, 1.0))
     known = {"n", "d", "mu", "L", "relation", "gradient_bounds", "has_records", "max_records"}
     weakest = {
@@ -830,14 +830,14 @@ def test_facts_say_nothing_that_was_not_stated():
 
 
 class Exact(queries.NoisyValue):
-    """Inherits the price of a noisy answer."""
+    """Inherits the event of a noisy answer."""
 
     def answer(self, records, random):
         return float(records.problem.value(self.w)), 1
 
 
 def test_a_batch_takes_no_query_that_its_oracle_refuses():
-    """Whatever it was bought for: the batch of an honest query has its price, too."""
+    """Not even a batch that was opened for a valid query of the same event."""
     oracle = oracle_of(problem_of(np.eye(2), np.ones(2)))
     honest = queries.NoisyValue(np.zeros(2), 1.0, 0.1)
     for query, error, message in (
@@ -854,7 +854,7 @@ def test_a_batch_takes_no_query_that_its_oracle_refuses():
 
 @pytest.mark.parametrize("asked", ["gradient", "query"])
 def test_the_ledger_says_so_once_noise_was_floating_point(asked, monkeypatch):
-    """Whatever makes it: the oracle looks at the source after each answer."""
+    """However noise is drawn: the oracle checks the source after each answer."""
     oracle = oracle_of(problem_of(np.eye(2), np.ones(2)), seed="os")
     query = queries.NoisyValue(np.zeros(2), 1.0, 0.1)
 

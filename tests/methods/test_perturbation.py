@@ -32,7 +32,7 @@ def erm(X, y, loss=LOGISTIC, penalty=0.1, radius=1.0):
 
 
 def neighbours(rng, relation, d=1):
-    """A data set and one with its last record replaced, or with a record more; and the public n."""
+    """A data set and one with its last record replaced, or a record added; and the public n."""
     n = int(rng.integers(1, 5))
     X = rng.normal(size=(n + 1, d))
     X /= np.maximum(1.0, np.linalg.norm(X, axis=1, keepdims=True))
@@ -78,7 +78,7 @@ def root(decreasing):
     return brentq(lambda w: float(decreasing(np.array([w]))[0]), -1e6, 1e6, xtol=1e-14)
 
 
-# --- objective perturbation: what the minimizer tells ---
+# --- objective perturbation: privacy of the minimizer ---
 
 CASES = list(itertools.product((LOGISTIC, HUBER), (REPLACE, ADD)))
 
@@ -127,7 +127,7 @@ def test_pure_cost_covers_the_largest_loss(loss, relation):
 def test_the_pure_cost_is_attained_and_no_mutant_covers_it():
     """Where a huberized hinge bends, its gradient and its curvature are largest together.
 
-    The record that is there in any case has no curvature there, and draws the other way.
+    The common record has no curvature there, and a gradient of the opposite sign.
     """
     one, other = ([[-1.0]], [1.0]), ([[-1.0], [1.0]], [1.0, 1.0])
     query, penalty, n = tilted("spherical", 5.0), 0.25, 1
@@ -138,7 +138,7 @@ def test_the_pure_cost_is_attained_and_no_mutant_covers_it():
     assert largest == pytest.approx(event.epsilon, rel=1e-6)
     no_determinant = event.epsilon - math.log1p(1.0 / 0.25)
     assert largest > 5 * no_determinant
-    # Of a flipped label the gradients differ by 2 where both are straight.
+    # For a flipped label the gradients differ by 2 where both losses are linear.
     one, other = ([[1.0]], [1.0]), ([[1.0]], [-1.0])
     laws = [law(tuple(map(np.array, data)), n, HUBER, 50.0, query) for data in (one, other)]
     largest = audit.renyi_divergence(*laws, math.inf)
@@ -155,7 +155,7 @@ def test_no_mutant_of_the_gaussian_cost_covers_the_exact_divergences():
     delta = max(audit.hockey_stick(p, q, 0.5) for p, q in (laws, laws[::-1]))
     no_determinant = dataclasses.replace(event, offset=0.0)
     assert profile(no_determinant, 0.5) < 1e-3 * delta < delta < profile(event, 0.5)
-    # The sensitivity of a record added for one replaced; half of it twice: the factor 2.
+    # Mutants: the sensitivity of an added record, and half of that of a replaced one.
     one, other = ([[1.0]], [1.0]), ([[1.0]], [-1.0])
     query = tilted("gaussian", 0.5)
     laws = [law(tuple(map(np.array, data)), 1, HUBER, 50.0, query) for data in (one, other)]
@@ -201,7 +201,7 @@ def test_in_the_plane_the_cost_covers_the_divergences(relation):
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "loss"), [("gaussian", HUBER), ("spherical", LOGISTIC)])
 def test_the_minimiser_has_its_exact_law(kind, loss):
-    """Kolmogorov-Smirnov of 600 answers, beside what noise of scale**2 would give."""
+    """Kolmogorov-Smirnov of 600 answers; noise of scale**2 is rejected."""
     data = np.array([[0.5], [-1.0], [0.8]]), np.array([1.0, 1.0, -1.0])
     problem, scale = erm(*data, loss, 0.2), 2.0
     query, random = tilted(kind, scale), mechanisms.random_source(5)
@@ -247,7 +247,7 @@ def test_the_solver_reaches_its_tolerance_and_the_error_it_is_charged_for(loss):
         problem.minimize_perturbed(rng.normal(size=5) / 100, 1e-3, 1e-30, 200.0)
 
 
-def test_a_hessian_with_which_the_solver_is_quick_serves_again(monkeypatch):
+def test_the_solver_reuses_a_hessian_while_it_converges_fast(monkeypatch):
     rng = np.random.default_rng(2)
     X = rng.normal(size=(2000, 8)) / 12
     y = np.where(X[:, 0] + 0.08 * rng.normal(size=2000) > 0, 1.0, -1.0)
@@ -257,7 +257,7 @@ def test_a_hessian_with_which_the_solver_is_quick_serves_again(monkeypatch):
     w, count = problem.minimize_perturbed(np.full(8, 0.01), 1e-3, 1e-11, 2000.0)
     assert np.linalg.norm(problem.gradient(w) + 0.01 + 1e-3 * w) <= 1.001e-11
     kept = len(made), count
-    monkeypatch.setattr(base, "_DENSE_HESSIAN", 0)  # steps by conjugate gradients, each its own
+    monkeypatch.setattr(base, "_DENSE_HESSIAN", 0)  # conjugate gradients
     again, newton = problem.minimize_perturbed(np.full(8, 0.01), 1e-3, 1e-11, 2000.0)
     np.testing.assert_allclose(again, w, atol=1e-8)
     assert kept[0] < newton - 2 < kept[1] < 2 * newton and len(made) == kept[0]
@@ -271,7 +271,7 @@ def test_the_first_steps_of_the_solver_take_hessians_of_some_records(kind, monke
     if kind == "sorted":
         order = np.argsort(X[:, 1])
         X, y = X[order], y[order]
-    elif kind == "a few rows count":  # the sample has none of them: its Hessian is no help
+    elif kind == "a few rows count":  # the sample misses them: its Hessian does not help
         X[:, 5] = 0.0
         X[:3], y[:3] = np.eye(6)[5], 1.0
     rows = sparse.csr_array(X) if kind == "CSR" else X
@@ -312,7 +312,7 @@ def test_the_error_of_the_solver_is_charged_and_hidden():
     assert event.events[1] == Gaussian(0.01, 2 * 1e-6 / 0.5)
     pure = dataclasses.replace(query, law="spherical").event(problem.facts(ADD), FULL)
     assert pure.events[1].epsilon == pytest.approx(2 * 1e-6 / 0.5 / 0.01)
-    # It is really added: the same tilt, solved as exactly, with and without it.
+    # The noise is added: the same tilt and tolerance, with and without it.
     records = Records(problem, None, 2.0)
     noisy = query.answer(records, mechanisms.random_source(0))[0]
     quiet = dataclasses.replace(query, output_scale=0.0).answer(
@@ -325,8 +325,8 @@ def test_the_error_of_the_solver_is_charged_and_hidden():
 @pytest.mark.slow
 @pytest.mark.parametrize("epsilon", [0.01, 40.0, 1e4])
 @pytest.mark.parametrize("loss", [LOGISTIC, HUBER])
-def test_the_solver_gets_there_also_where_nearly_nothing_holds_the_minimiser(epsilon, loss):
-    """Separable classes without a penalty, with a random term that dwarfs them or next to none."""
+def test_the_solver_converges_also_with_hardly_any_curvature(epsilon, loss):
+    """Separable classes without a penalty; the random term dominates or nearly vanishes."""
     problem = separated(n=300, loss=loss, regularizer=None)
     for seed in range(3):
         result = dpa.minimize(problem, METHODS["objective"], dpa.Budget(epsilon, 1e-6), rng=seed)
@@ -349,11 +349,11 @@ def test_more_penalty_where_the_curvature_would_cost_too_much(budget):
             assert kappa == pytest.approx(share * 0.3)
 
 
-# --- output perturbation: how far a record moves the end ---
+# --- output perturbation: how far a record moves the final iterate ---
 
 
 def distances(step, mu, S, n, batches, passes, average):
-    """How far the end moves, for each batch that the record is in: step by step."""
+    """How far the final iterate moves, for each batch of the record: step by step."""
     found = []
     for j in range(batches):
         distance, last = 0.0, []
@@ -373,7 +373,7 @@ def descent(step, batches, passes, average, d=1, scale=0.0):
 
 
 def moved(query, one, other, n, seed):
-    """Distance of the noiseless ends, the batch of the last record, and whether it is crowded."""
+    """Distance of noiseless final iterates, the last record's batch, whether it is crowded."""
     ends = [
         query.answer(Records(problem, None, float(n)), np.random.default_rng(seed))[0]
         for problem in (one, other)
@@ -420,7 +420,7 @@ def test_no_neighbour_moves_the_end_further(relation, average):
 
 
 def unrounded(values, batches):
-    """Distances without what is charged for the rounding of two descents, 1e-4 of the longest."""
+    """Distances without the charge for the rounding of two descents, 1e-4 of the longest."""
     values = values.copy()
     values[:batches] -= 2e-4 * values[batches - 1] / (1.0 + 2e-4)
     values[batches:] -= 2.0 * 2e-4 * values[batches - 1]
@@ -429,7 +429,7 @@ def unrounded(values, batches):
 
 @pytest.mark.parametrize(("batches", "average"), [(1, False), (3, True), (3, False)])
 def test_the_distance_is_attained_and_no_mutant_covers_it(batches, average):
-    """Far from its corner the huberized hinge is straight: the contraction is the penalty's."""
+    """Far from its corner the huberized hinge is linear: only the penalty contracts."""
     n, x, mu = 9, 1e-3, 0.5
     X, y = np.full((n, 1), x), np.ones(n)
     flipped = np.array([1.0] * (n - 1) + [-1.0])
@@ -479,20 +479,20 @@ def test_the_descent_is_that_of_its_definition(average):
     assert crowded
 
 
-def test_many_batches_are_told_apart_in_groups():
+def test_many_batches_are_charged_in_groups():
     problem = erm(np.ones((5000, 1)), np.ones(5000), penalty=0.5)
     facts = problem.facts(REPLACE)
     step = 0.5 * largest_step(facts, 2)
     values, weights = descent(step, 1000, 1, False).sensitivities(facts)
     S = 2.0 + 2.0 * problem.rounding
     bounds = np.sort(distances(step, 0.5, S, 5000, 1000, 1, False))
-    groups = np.array_split(bounds, 128)  # the last of each stands for all of it
+    groups = np.array_split(bounds, 128)  # the largest of each group represents it
     ends = np.array([group[-1] for group in groups])
     np.testing.assert_allclose(values, ends + 2e-4 * bounds[-1], rtol=1e-9)
     np.testing.assert_allclose(weights, [len(group) / 1000 for group in groups])
     event = descent(step, 1000, 1, False, scale=1.0).event(facts, FULL)
     assert isinstance(event, GaussianBound)
-    # The coins help: the last batch alone would cost the most.
+    # The random batch helps: the last batch alone would cost the most.
     worst = Gaussian(1.0, float(values[-1]))
     assert float(event.rdp_cost(2.0)) < 0.1 * float(worst.rdp_cost(2.0))
 
@@ -602,7 +602,7 @@ def test_noise_is_calibrated_to_the_notion_of_a_filter_or_the_run_says_so():
     query = method.prepare(problem.facts(ADD), dpa.Budget(2.0, 1e-5, ADD), "tightest")
     object.__setattr__(fixed, "prepare", lambda *arguments: query)
     guard = dpa.privacy.Filter(dpa.Budget(1.0, 1e-5, ADD))
-    with pytest.raises(dpa.PrivacyBudgetExceeded) as error:  # the start is no answer
+    with pytest.raises(dpa.PrivacyBudgetExceeded) as error:  # the start is not returned
         dpa.minimize(problem, fixed, guard, rng=0)
     refused = error.value.partial
     assert guard.spent == 0.0 and refused.status == "budget exceeded"
@@ -611,7 +611,7 @@ def test_noise_is_calibrated_to_the_notion_of_a_filter_or_the_run_says_so():
 
 @pytest.mark.parametrize("name", METHODS)
 def test_the_plan_refuses_another_question(name):
-    """Less noise than was planned for, or the same question twice."""
+    """Less noise than was planned, or the same query twice."""
     problem, budget = separated(), dpa.Budget(1.0, 1e-6)
     facts = problem.facts(REPLACE)
     query = METHODS[name].prepare(facts, budget, "tightest")
@@ -695,7 +695,7 @@ def test_objective_perturbation_needs_linear_predictions():
     )  # output perturbation does not
 
 
-def test_refuses_to_ask_of_a_part():
+def test_queries_of_a_subsample_are_refused():
     facts = separated().facts(ADD)
     for query in (tilted("gaussian", 1.0), descent(0.1, 2, 1, True, 3, scale=1.0)):
         with pytest.raises(ValueError, match="Full"):
@@ -703,7 +703,7 @@ def test_refuses_to_ask_of_a_part():
 
 
 def test_a_tolerance_is_above_the_rounding_of_a_gradient():
-    """Where it was not, a computed gradient of 0 hid an exact one 5000 times as large."""
+    """Otherwise a computed gradient of 0 hid an exact one 5000 times as large."""
     data = np.linspace(-1.0, 1.0, 200)[:, None], np.repeat([-1.0, 1.0], 100)
     facts = erm(*data, LOGISTIC, 0.0).facts("replace_one")
     query = M.ObjectivePerturbation(tolerance=1e-20, ridge=1e6).prepare(
@@ -721,7 +721,7 @@ def test_a_tolerance_is_above_the_rounding_of_a_gradient():
 
 
 def test_the_exact_gradient_at_the_point_found_is_below_the_tolerance(monkeypatch):
-    """Ten records, two of them different and nearly alike, and hardly a penalty: 60 digits."""
+    """Ten records of two nearly equal kinds and hardly a penalty, checked with 60 digits."""
     tried = []
     for seed in range(30):
         random = np.random.default_rng(1000 + seed)
@@ -750,8 +750,8 @@ def test_the_exact_gradient_at_the_point_found_is_below_the_tolerance(monkeypatc
     assert max(tried) <= 1.0
 
 
-def test_a_tolerance_is_above_what_predictions_of_long_rows_round():
-    """A dot product of d numbers is off by d units in the last place."""
+def test_a_tolerance_covers_the_rounding_of_predictions_of_long_rows():
+    """A dot product of d numbers is off by up to d units in the last place."""
     facts = erm(np.zeros((4, 3)), np.array([1.0, -1.0, 1.0, -1.0]), LOGISTIC, 0.0).facts(ADD)
     facts = dataclasses.replace(facts, max_records=4)
     method = M.ObjectivePerturbation(tolerance=1e-20)
@@ -763,24 +763,24 @@ def test_a_tolerance_is_above_what_predictions_of_long_rows_round():
     assert long == pytest.approx(short * 3016 * 2.0**-53 / 1e-14, rel=0.01)
 
 
-def test_a_tolerance_is_above_what_a_minimizer_far_away_rounds():
-    """Where mu is small the minimizer lies as far as the fall of the loss from 0 allows."""
+def test_a_tolerance_covers_the_rounding_at_a_distant_minimizer():
+    """For small mu the distance of the minimizer is bounded by the loss at 0."""
     facts = erm(np.zeros((4, 3)), np.array([1.0, -1.0, 1.0, -1.0]), LOGISTIC, 0.0).facts(ADD)
     facts = dataclasses.replace(facts, max_records=4)
     method = M.ObjectivePerturbation(tolerance=1e-20)
     far = math.sqrt(2.0 * math.log(2.0) / 1e-8)  # mu |w|^2 / 2 = log 2, the loss at 0
-    assert far < facts.gradient_bounds[1] / 1e-8  # what the slope alone gives is larger
+    assert far < facts.gradient_bounds[1] / 1e-8  # the bound by the slope alone is larger
     rounds = 1e-14 * curvature_of(facts).trace * far
     assert method.least_tolerance(facts, 1e-8, 0.0) == pytest.approx(2.0 * rounds, rel=0.05)
 
 
-def test_a_tolerance_is_above_what_the_records_of_half_a_nominal_size_round():
-    """Twice as many records as are divided by pull the minimizer twice as far, and round twice."""
+def test_a_tolerance_covers_twice_the_nominal_number_of_records():
+    """Twice the nominal number of records doubles the minimizer's distance and the rounding."""
     X, y, loss = np.ones((20, 1)), np.ones(20), dpa.losses.HuberizedHinge(0.5)
     problem = dpa.ERM(X, y, loss, None, dpa.RowBound(2, 1.0), size=10)
     w, _ = problem.minimize_perturbed(np.zeros(1), 10.0, 1e-12, 10.0)
     assert w == pytest.approx(2.0 * problem.facts(ADD).gradient_bounds[1] / 10.0)
-    facts = dataclasses.replace(problem.facts(ADD), d=10**9)  # predictions count alone
+    facts = dataclasses.replace(problem.facts(ADD), d=10**9)  # predictions dominate
     alone = rounding_of_gradient(dataclasses.replace(facts, max_records=10), 0.0, 10.0)
     assert rounding_of_gradient(facts, 0.0, 10.0) == pytest.approx(4.0 * alone, rel=0.01)
 
@@ -808,7 +808,7 @@ class Around(dpa.regularizers.L2):
 def test_a_descent_that_the_penalty_leads_away_from_zero_is_refused():
     """Iterates near 1e15 are rounded to eighths: a record moved the end 6 times as far as charged.
 
-    What steps may round is known from how far they lead, for a penalty with its minimum at 0.
+    The rounding of steps is bounded by their distance from 0, for a penalty with minimum at 0.
     """
     X, y = np.linspace(-1.0, 1.0, 200)[:, None], np.repeat([-1.0, 1.0], 100)
     for center, allowed in ((0.0, True), (1e15, False)):
@@ -824,7 +824,7 @@ def test_a_descent_that_the_penalty_leads_away_from_zero_is_refused():
 
 @pytest.mark.parametrize("d", [10, 100_000])
 def test_a_descent_is_charged_for_what_its_predictions_may_round(d):
-    """They are off by d units of the lengths of row and iterate, and move a step by twice that."""
+    """They are off by d units of row norm times iterate norm; a step moves by twice that."""
     problem = erm(np.eye(1, d), [1.0], LOGISTIC, 0.0)
     facts = problem.facts("replace_one")
     step, start = largest_step(facts), np.full(d, 4e13 / d**1.5)  # of length 4e13/d
@@ -875,7 +875,7 @@ def test_a_descent_makes_at_least_one_pass_over_one_batch(batches, passes):
 
 @pytest.mark.parametrize("library", ["torch", "array_api_strict"])
 def test_solutions_in_single_precision_are_refused(library):
-    """A step on such rows moved by 17 times what one record may move it: epsilon 26 for 1."""
+    """A step on such rows moved by 17 times its sensitivity: epsilon 26 instead of 1."""
     xp = pytest.importorskip(library)
     rows = np.ones((40, 1))
     for dtype, refused in ((xp.float32, True), (xp.float64, False)):

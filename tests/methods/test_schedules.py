@@ -50,7 +50,7 @@ def test_calibrated_schedules_have_few_levels_and_lose_little(sampling):
 @pytest.mark.slow
 @pytest.mark.parametrize("mechanism", ["laplace", "gaussian"])
 def test_horizons_with_a_delta_beat_the_longest_run(mechanism):
-    """A budget that cannot pay for 500 iterations is spent on fewer, by the bound and in truth."""
+    """A budget too small for 500 iterations is spent on fewer, which gives a smaller gap."""
     problem, budget = problem_of(), dpa.Budget(0.5, 1e-4)
     run = {"w0": [3.0, -3.0], "replicates": 200, "rng": 0, "record": ("gap",), "every": 500}
     gaps = []
@@ -154,7 +154,7 @@ def test_bounds_use_the_problems_own_smoothness():
     assert recursion.gains == pytest.approx(alphas * (1.0 + alphas * facts.L))
 
 
-def test_a_bound_may_know_more_convexity_than_the_problem():
+def test_a_bound_may_use_a_larger_mu_than_the_problem_states():
     """A loss without a regularizer states mu = 0; the user's mu gives Nesterov's method a bound."""
     facts = problem_of(strength=0.0).facts("replace_one")
     weights = dpa.methods.Nesterov(0.1, 20, 0.05).error_recursion(facts).weights()[1]

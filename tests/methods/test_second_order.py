@@ -29,7 +29,7 @@ LARGE = {"eps_g": 0.3, "eps_H": 0.5}  # with n below, n_min is met
 
 
 class Shaken(dpa.ERM):
-    """An ERM whose gradients and Hessians come with the worst noise that is tolerated."""
+    """An ERM whose gradients and Hessians have the largest noise that is tolerated."""
 
     gradient_noise = hessian_noise = 0.0
     seed = 0
@@ -70,7 +70,7 @@ def saddle():
     """A problem and a stationary point of it that curves downwards along the first axis.
 
     The losses push w_1 up as much as the penalty pulls it down, beyond 1/sqrt 3, where the
-    penalty is concave; no record sees w_2.
+    penalty is concave; no record depends on w_2.
     """
     w, row = np.array([3.0, 0.0]), np.array([0.43, 0.0])
     push = row[0] / (1.0 + math.exp(row @ w))
@@ -151,10 +151,10 @@ def test_it_leaves_a_saddle_along_negative_curvature(step, hessian):
 
 
 def test_the_horizon_counts_the_terminating_evaluation():
-    """The mutant that forgets it stops one evaluation short: f in steps of exactly MIN_DEC.
+    """Without it a run stops one evaluation short where f falls by exactly MIN_DEC a step.
 
-    The objective is the parabola-like start of the penalty, so only the count is tried: a run
-    with exact answers that needs all steps but one still has the evaluation to say so.
+    Only the count is tested: a run with exact answers that needs all steps but one still has
+    the evaluation that detects the end.
     """
     facts = problem_of().facts("replace_one")
     method = SecondOrder(0.1, 0.3, shares=SHARES["short"])
@@ -166,7 +166,7 @@ def test_the_horizon_counts_the_terminating_evaluation():
     assert exact.prepare(facts, None, "tightest").iterations == 6
     none = dataclasses.replace(method, lower_bound=math.log(2.0))
     assert none.prepare(facts, None, "tightest").iterations == 1
-    # At a point that is stationary from the start the only evaluation says so.
+    # At a stationary start the only evaluation detects it.
     balanced = dpa.ERM(
         np.array([[1.0], [1.0]]),
         [1, -1],
@@ -210,7 +210,7 @@ def test_the_ledger_by_hand_is_the_filter(options, budget, w0):
 
 
 def test_the_worst_case_fills_the_budget_and_not_more():
-    """T iterations that ask for everything; the printed noise costs far less than planned."""
+    """T iterations with all queries; the printed noise costs far less than planned."""
     facts = problem_of(n=3000).facts("replace_one")
     budget = dpa.Budget.zcdp(0.5)
     for options in ({}, {"step": "line_search"}):
@@ -242,7 +242,7 @@ def test_the_worst_case_fills_the_budget_and_not_more():
     ids=["short", "whole", "lanczos", "two phases", "printed", "trust region", "descent"],
 )
 def test_a_run_on_batches_asks_at_most_what_it_planned(method):
-    """What is planned fills the budget; every answer is covered by an event of its own."""
+    """The plan fills the budget; every answer is covered by a separate planned event."""
     problem, budget = problem_of(n=3000), dpa.Budget(1.0, 1e-6)
     result = quiet(problem, method, budget, rng=1, replicates=2)
     planned, T = result.planned, result.plan.iterations
@@ -268,7 +268,7 @@ def test_a_run_on_batches_asks_at_most_what_it_planned(method):
 
 
 def test_phases_on_batches_are_fixed_without_a_budget_too():
-    """The second phase makes the rest of T, however near to the lower bound the first has come."""
+    """The second phase has the rest of T, however close to the lower bound the first came."""
     method = SecondOrder(1e-9, 0.4, sampling=dpa.WithoutReplacement(30), two_phase=True)
     near = dataclasses.replace(method, lower_bound=math.log(2.0) - 1e-18)
     for each in (near, dataclasses.replace(method, eps_g=0.15)):
@@ -279,7 +279,7 @@ def test_phases_on_batches_are_fixed_without_a_budget_too():
 
 
 def test_both_kinds_of_answer_have_one_multiplier():
-    """Otherwise the answers would choose how often the dearer pair comes."""
+    """Otherwise the answers would determine how often the more expensive pair occurs."""
     problem = problem_of(n=3000)
     method = SecondOrder(0.15, 0.4, sampling=dpa.WithoutReplacement(300), two_phase=True)
     result = quiet(problem, method, dpa.Budget(1.0, 1e-6), rng=1)
@@ -304,7 +304,7 @@ def test_batches_of_a_tenth_by_dp_accounting(epsilon, multiplier, by_renyi):
     """390 answers of .1 n of 79,222 records; both directions of one record are near to the bound.
 
     dp-accounting composes (1 - q) N(0) + q N(1) against N(0), either way: data sets whose other
-    records are all 0. Ours must cover them. Its other relation has records of -1/2 and 1/2.
+    records are all 0. Our cost must cover both. Its other relation has records of -1/2 and 1/2.
     """
     from dp_accounting import NeighboringRelation
     from dp_accounting.pld import privacy_loss_distribution as peer
@@ -329,7 +329,7 @@ def test_batches_of_a_tenth_by_dp_accounting(epsilon, multiplier, by_renyi):
 
 
 def test_a_run_on_batches_under_a_shared_filter_is_priced_by_it():
-    """The noise is for its notion: a loss distribution's would be too dear for one order."""
+    """Noise calibrated by a loss distribution would cost too much at the filter's order."""
     problem = problem_of(n=3000)
     budget, method = (
         dpa.Budget(1.0, 1e-6),
@@ -356,7 +356,7 @@ def test_approximation_28_is_never_what_a_batch_costs():
 @pytest.mark.slow
 @pytest.mark.parametrize("folded", [False, True])
 def test_the_horizon_from_a_noisy_value_is_private(folded):
-    """T from f + |z|, the mutant that (6) is, is refuted; f + z + margin is not.
+    """T from f + |z|, as in (6), is refuted; T from f + z + margin is not.
 
     False alarms at confidence 1 - 1e-9.
     """
@@ -395,7 +395,7 @@ def quiet_plan(method, facts, budget):
 
 @pytest.mark.slow
 def test_enough_data_find_a_point_with_the_stated_probability():
-    """n above n_min: of 40 runs none fails, where failure = .05 is allowed for (and is loose)."""
+    """n above n_min: none of 40 runs fails; the stated failure probability .05 is loose."""
     problem = problem_of(n=40_000)
     for options in ({}, {"two_phase": True}, {"hessian": "lanczos"}):
         method = SecondOrder(**LARGE, **options)
@@ -407,7 +407,7 @@ def test_enough_data_find_a_point_with_the_stated_probability():
 
 
 def test_two_phases_end_where_the_first_finds_nothing():
-    """The first phase has too few iterations; the second starts from its end, with what is left."""
+    """The first phase has too few iterations; the second starts from its end, with the rest."""
     problem = problem_of(n=20_000)
     method = SecondOrder(0.02, 0.4, two_phase=True, speedup=1e3)
     result = quiet(problem, method, dpa.Budget(1.0, 1e-6), rng=0)
@@ -503,13 +503,13 @@ def test_problems_outside_the_assumptions_are_refused_before_the_data_are_touche
         dpa.minimize(cases[2][0], batches, dpa.Budget.zcdp(1.0), record=())
 
 
-def test_too_few_records_are_said_with_the_number_that_would_do():
+def test_too_few_records_give_a_warning_with_n_min():
     problem = problem_of(n=100)
     method = SecondOrder(0.1, 0.3)
     with pytest.warns(UserWarning, match=r"n = 100 is below n_min = ([\d.e+]+)") as told:
         dpa.minimize(problem, method, dpa.Budget(1.0, 1e-6), rng=0)
     n_min = float(str(told[0].message).split("n_min = ")[1].split(":")[0])
-    # As many records: no warning any more, and a few less: again.
+    # With n_min records there is no warning, with slightly fewer there is.
     facts = problem.facts("replace_one")
     enough = dataclasses.replace(facts, n=math.ceil(n_min * 1.001))
     assert method.prepare(enough, dpa.Budget(1.0, 1e-6), "tightest").n_min == pytest.approx(
@@ -532,8 +532,8 @@ def test_a_hessian_beyond_the_memory_is_refused_with_what_lanczos_takes():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("step", "gain"), [("short", 2.3), ("line_search", 2.3)])
-def test_a_user_who_names_no_shares_gets_the_best(step, gain):
-    """n_min of the very run: by default, with the figures' shares, and with some nearby."""
+def test_the_default_shares_have_the_smallest_n_min(step, gain):
+    """n_min of one run with default shares, with those of the figures, and with nearby ones."""
     rng = np.random.default_rng(0)
     X, y = rng.normal(size=(300, 8)), np.sign(rng.normal(size=300))
     problem = dpa.ERM(X, y, dpa.losses.Logistic(), row_bound=dpa.RowBound(2, 1.0, "clip"))
@@ -549,7 +549,7 @@ def test_a_user_who_names_no_shares_gets_the_best(step, gain):
     given = theory.Shares(0.1, 0.25, 0.1, *((0.35, 0.2) if step == "line_search" else ()))
     for budget in (dpa.Budget(1.0, 1e-6), dpa.Budget(4.0, 1e-6), dpa.Budget.zcdp(0.01)):
         best = outlook(budget)
-        assert best.shares == outlook(None).shares  # of any budget, and of none
+        assert best.shares == outlook(None).shares  # for any budget, and without one
         assert outlook(budget, best.shares) == dataclasses.replace(best, price=ANY)
         assert outlook(budget, given).shares == given
         assert best.n_min * gain < outlook(budget, given).n_min

@@ -1,4 +1,4 @@
-"""DP-SGD and DP-Adam: against loops written out, what they put out, what they cost and refuse."""
+"""DP-SGD and DP-Adam: explicit loops, outputs, privacy costs, refused arguments."""
 
 import pickle
 
@@ -26,7 +26,7 @@ def problem_of(n=300, d=3, regularizer=None, row_bound=None, loss=LOGISTIC, seed
 
 
 def noisy_gradients(sampling, clip_norm, std, seed, strength):
-    """Return a function (replicate, w) -> DP-SGD's gradient, every sample's written out."""
+    """Return a function (replicate, w) -> DP-SGD's gradient, computed sample by sample."""
     pairs = [mechanisms.spawn(source, 2) for source in mechanisms.spawn(seed, 2)]
     X, y = data_of()
 
@@ -90,7 +90,7 @@ def test_nesterov_momentum_takes_the_gradient_ahead():
         ahead = x + 0.8 * (x - previous)
         previous, x = x, ahead - 0.1 * problem.gradient(ahead)
     np.testing.assert_allclose(result.w[0], x, rtol=1e-12)
-    point = np.array([3.0, 3.0])  # the usual form's own variable, which is ahead
+    point = np.array([3.0, 3.0])  # the variable of the usual form, which is ahead
     for _ in range(12):
         g = problem.gradient(point)
         v = 0.8 * v + g
@@ -133,7 +133,7 @@ def test_without_sampling_and_clipping_it_is_the_heavy_ball():
     assert one.epsilon() == two.epsilon()
 
 
-# What a run gives back
+# Outputs of a run
 
 
 OPTIONS = {"noise": np.full(7, 0.3)}
@@ -153,7 +153,7 @@ def trajectory(output, seed=3, replicates=400, **options):
 
 @pytest.mark.slow
 def test_the_output_is_the_last_a_drawn_or_the_mean_iterate():
-    """The iterates, noise and batches are the same whatever is put out."""
+    """The iterates, noise and batches are the same for every output."""
     runs = {output: trajectory(output) for output in ("last", "uniform", "average")}
     iterates = runs["last"].history["iterate"]  # (8, R, d)
     for run in runs.values():
@@ -182,7 +182,7 @@ def test_the_iterate_is_drawn_uniformly_and_blindly():
     np.testing.assert_array_equal(drawn, same)
 
 
-def test_runs_that_stop_early_put_out_what_they_came_to():
+def test_runs_that_stop_early_return_an_iterate_made_so_far():
     stop = {"callback": lambda iteration, w: iteration == 3}
     uniform, average = (trajectory(output, **stop) for output in ("uniform", "average"))
     assert uniform.iterations == 3 and uniform.drawn.max() == 3
@@ -215,7 +215,7 @@ def test_an_adam_step_that_diverges_leaves_the_start():
     with pytest.warns(RuntimeWarning, match="diverged at iteration 1"):
         result = dpa.minimize(problem_of(), method, rng=0)
     assert (result.w == 0.0).all() and len(result.ledger) == 1
-    # One step happened, and all five are charged: to stop was decided by what it gave.
+    # One step was made, and all five are charged: the decision to stop depends on the data.
     whole = privacy.epsilon(result.planned, 1e-5, ADD)
     assert result.epsilon(1e-5) == whole > privacy.epsilon(result.ledger, 1e-5, ADD)
 
@@ -234,7 +234,7 @@ def test_a_budget_becomes_noise_by_the_loss_distribution_and_rdp_says_more():
         result.epsilon(accountant="pure")
     with pytest.raises(ValueError, match="accountant"):
         result.epsilon(accountant="moments")
-    # Asked for by RDP, the noise is larger and fits by RDP.
+    # Calibrated by RDP, the noise is larger and fits the budget by RDP.
     careful = dpa.minimize(problem, method, budget, rng=0, every=100, accountant="rdp")
     assert careful.plan.scales[0] > 1.05 * result.plan.scales[0]
     assert 0.999 < careful.epsilon(accountant="rdp") <= 1.0 + 1e-9
@@ -242,7 +242,7 @@ def test_a_budget_becomes_noise_by_the_loss_distribution_and_rdp_says_more():
 
 @pytest.mark.slow
 def test_draws_with_replacement_need_more_noise():
-    """Replace-one, a mean of clipped gradients: a fixed size moves by 2 C/m, several times."""
+    """Each draw of a record moves the mean of m clipped gradients by 2 C/m."""
     problem, budget = problem_of(), dpa.Budget(1.0, 1e-5)
     scales = {}
     for sampling in (dpa.WithReplacement(30), dpa.WithoutReplacement(30)):
@@ -274,7 +274,7 @@ def test_noise_of_a_multiplier_gives_the_numbers_of_004():
 
 @pytest.mark.slow
 def test_the_noise_multiplier_is_the_noise_of_the_sum():
-    """Empty batches leave the noise alone: its deviation times the batch size is sigma C."""
+    """Empty batches leave only the noise: its deviation times the batch size is sigma C."""
     problem = problem_of(n=40)
     method = dpa.methods.SGD(1.0, 1, dpa.Poisson(1e-12), FLAT)
     noisy = method.with_noise_multiplier(3.0, 40)
@@ -324,7 +324,7 @@ def test_it_learns_under_a_budget(kind):
     assert (problem.accuracy(result.w) > 0.9).all()
 
 
-# What is refused
+# Refused arguments
 
 
 def sgd(step_size=0.1, iterations=5, sampling=None, clipping=FLAT, **options):

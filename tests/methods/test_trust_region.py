@@ -1,4 +1,4 @@
-"""Gao and Wright's rivals: the trust-region subproblem, and the two methods."""
+"""Baselines of Gao and Wright (2023): the trust-region subproblem, and the two methods."""
 
 import math
 import warnings
@@ -29,7 +29,7 @@ def model(g, H, h):
     seed=st.integers(0, 2**20),
 )
 def test_the_step_is_the_minimiser(d, radius, size, shift, hard, seed):
-    """The conditions that characterise it, and no point of the ball that is tried is below."""
+    """The optimality conditions hold, and no sampled point of the ball has a lower value."""
     rng = np.random.default_rng(seed)
     A = rng.normal(size=(d, d))
     values, vectors = np.linalg.eigh(A + A.T + shift * np.eye(d))
@@ -81,7 +81,7 @@ def quiet(*arguments, **options):
 @pytest.mark.slow
 @given(strength=st.floats(0.1, 4.0), spread=st.floats(0.1, 3.0), seed=st.integers(0, 2**20))
 def test_steps_with_a_large_multiplier_descend_as_promised(strength, spread, seed):
-    """And after a step with a small one the point is a 2NS but for the constants in Notes."""
+    """After a step with a small multiplier the point is a 2NS up to the constants in Notes."""
     problem = problem_of(strength=strength, seed=seed)
     method = TrustRegion(0.02, 0.1)
     facts = problem.facts("replace_one")
@@ -152,7 +152,7 @@ def test_both_methods_find_a_point_with_enough_data():
         assert (np.linalg.norm(problem.gradient(result.w), axis=1) <= 0.4).all()
 
 
-def test_gradient_descent_puts_out_an_iterate_of_its_own_or_the_last():
+def test_gradient_descent_returns_a_second_order_point_or_the_last_iterate():
     problem = problem_of()
     method = NoisyGradientDescent2NS(0.05, 0.4, iterations=30, checks=2)
     result = dpa.minimize(problem, method, None, record=("iterate",))
