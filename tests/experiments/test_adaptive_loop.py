@@ -1,4 +1,4 @@
-"""Runs that adapt: one replicate after the other, each under a filter of its own."""
+"""Adaptive runs: replicates one after the other, each under a separate filter."""
 
 import math
 
@@ -38,7 +38,7 @@ def test_every_replicate_has_a_filter_and_a_ledger_of_its_own():
             guard.spend(event)  # each fits by itself
         assert guard.spent > 0.8 * guard.limit
     assert result.guard.spent < 1.001 * result.guard.limit
-    # One run is the guarantee; three released together cost more.
+    # The guarantee is for one run; three released together cost more.
     assert result.epsilon() == pytest.approx(2.0)
     assert result.epsilon(replicates=3) > 1.5 * result.epsilon()
 
@@ -75,7 +75,7 @@ def test_what_is_recorded_changes_nothing(every):
 
 
 def test_two_runs_share_a_filter():
-    """What the first one leaves the second one gets; together they stay within the budget."""
+    """The second run gets the rest of the budget; together they stay within it."""
     guard = privacy.Filter(dpa.Budget.zcdp(0.1, REPLACE))
     method = dpa.methods.LineSearchGD(rho=0.005, epsilon=0.1, iterations=3)
     first = run(method=method, budget=guard)
@@ -110,11 +110,11 @@ def test_a_callback_ends_one_replicate_and_not_the_others():
     result = run(replicates=2, callback=stop)
     assert result.status == "stopped by callback" and result.made.tolist() == [2, 2]
     assert stops == [1, 2, 1, 2]
-    assert result.epsilon() == pytest.approx(2.0)  # the filter's promise, whatever was used
+    assert result.epsilon() == pytest.approx(2.0)  # the filter's guarantee, whatever was used
 
 
 def test_a_run_that_diverges_holds_the_last_finite_iterate():
-    """The exact steps of a public answer that never says stop."""
+    """Steps that grow without end, and make no query."""
 
     class Leap(dpa.methods.LineSearchGD):
         def run(self, w, oracle, settings):
@@ -136,7 +136,7 @@ def test_replicates_may_start_apart():
     np.testing.assert_array_equal(both.w[0], alone.w[0])
 
 
-def test_no_budget_no_promise():
+def test_a_run_without_a_budget_has_no_guarantee():
     result = run(budget=None, method=dpa.methods.LineSearchGD(iterations=5))
     assert not result.private and result.guard is None and result.epsilon() == math.inf
     assert result.evaluations["gradient"] == 200 * 5
@@ -152,7 +152,7 @@ def test_what_cannot_be_accounted_is_refused_before_the_data_are_touched(monkeyp
     poisson = dpa.methods.LineSearchSGD(dpa.Poisson(0.1))
     with pytest.raises(dpa.IncompatibleAccounting, match="Poisson"):
         run(method=poisson)
-    with pytest.raises(dpa.IncompatibleAccounting):  # a batch with Gaussian noise has no rho
+    with pytest.raises(dpa.IncompatibleAccounting):  # Gaussian noise on Poisson batches has no rho
         run(method=poisson, budget=dpa.Budget.zcdp(1.0, ADD))
     with pytest.raises(ValueError, match="delta > 0"):
         run(budget=dpa.Budget(1.0))

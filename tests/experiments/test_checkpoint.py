@@ -1,4 +1,4 @@
-"""Checkpoints: nothing paid is lost, nothing is bought twice, and nothing secret is written."""
+"""Checkpoints: no charge is lost, no event is charged twice, and nothing secret is written."""
 
 import dataclasses
 import functools
@@ -40,7 +40,7 @@ RESUMABLE = {
     "Adam": (methods.Adam(0.1, 7, dpa.Poisson(0.2), RULE), ADD),
     "epochs": (methods.SGD(0.5, 9, dpa.BallsInBins(3), RULE, 0.5), ADD),
     "permuted epochs": (methods.Adam(0.1, 7, dpa.Shuffle(3), RULE), REPLACE),
-    # With little noise the angles matter: they are far from the right one that it begins with.
+    # With little noise the angles matter: they are far from the initial right angle.
     "search": (
         methods.LineSearchSGD(
             dpa.Poisson(0.3),
@@ -72,7 +72,7 @@ PLANNED = [name for name, (method, _) in RESUMABLE.items() if method.together]
 
 
 class Watched(dpa.ERM):
-    """An ERM that calls ``seen`` with the number of each gradient, which a batch was opened for."""
+    """An ERM that calls ``seen`` with the number of each gradient sum: one per opened batch."""
 
     opened = 0
 
@@ -110,9 +110,9 @@ def run(name, on=None, **options):
 
 
 def killed(name, folder, place, rng, where="batch", every=1, how="checkpoint"):
-    """Return the file that a run leaves that is killed, how many batches it had opened, and steps.
+    """Return the file that a killed run leaves, the number of batches it opened, and its steps.
 
-    A copy of the file at that instant: nothing of what the run does later is in it.
+    The file is copied at that instant: nothing that the run does later is in it.
     """
     path, left, steps = folder / "run.npz", folder / "left.npz", []
     opened = []
@@ -149,10 +149,10 @@ periods = st.sampled_from([1, 1, 2, 3, 20])
 @given(st.sampled_from(PLANNED), places, st.sampled_from([None, "os"]), periods)
 @example("epochs", ("callback", 2), None, 1)
 @example("optimal noise", ("batch", 4), None, 3)
-def test_what_is_planned_is_bought_once_whenever_a_run_is_killed(
+def test_planned_events_are_charged_once_whenever_a_run_is_killed(
     tmp_path_factory, name, at, rng, every
 ):
-    """Of every event there is one batch at most, in one run or in the other."""
+    """Every event has at most one batch, in one of the two runs."""
     where, place = at
     left, opened, _ = killed(name, tmp_path_factory.mktemp("run"), place, rng, where, every)
     whole = run(name, rng=rng)
@@ -162,7 +162,7 @@ def test_what_is_planned_is_bought_once_whenever_a_run_is_killed(
     assert again.iterations == whole.iterations and again.epsilon() == whole.epsilon()
     assert again.ledger.noise == whole.ledger.noise and again.hardened == whole.hardened
     assert opened + rest.opened <= whole.iterations
-    if not name.endswith("epochs"):  # else what is left of an epoch is lost
+    if not name.endswith("epochs"):  # else the rest of an epoch is lost
         assert opened + rest.opened > whole.iterations - every
 
 
@@ -185,7 +185,7 @@ def test_a_seeded_run_goes_on_bit_for_bit(tmp_path_factory, name, at, seed, ever
 @settings(max_examples=30)
 @given(st.sampled_from([*RESUMABLE]), places)
 def test_a_step_in_the_file_is_where_the_run_goes_on(tmp_path_factory, name, at):
-    """The first record is the last step that was written, and a callback sees what follows."""
+    """The first record is the last step in the file."""
     where, place = at
     left, _, steps = killed(name, tmp_path_factory.mktemp("run"), place, None, where)
     again = run(name, rng=None, resume=left, record=("iterate",))
@@ -199,7 +199,7 @@ def test_a_step_in_the_file_is_where_the_run_goes_on(tmp_path_factory, name, at)
 @settings(max_examples=30)
 @given(st.sampled_from([name for name in RESUMABLE if name not in PLANNED]), places)
 def test_a_filter_has_paid_for_both_parts(tmp_path_factory, name, at):
-    """All that was opened in the first part is in the ledger of the second, and in its filter."""
+    """Every batch opened in the first part is in the ledger and the filter of the second."""
     where, place = at
     folder = tmp_path_factory.mktemp("run")
     left, opened, _ = killed(name, folder, place, None, where)
@@ -244,7 +244,7 @@ def test_a_run_that_stops_after_lost_batches_goes_on_again(tmp_path, name, every
 
 @pytest.mark.parametrize("rng", [None, 3])
 def test_a_file_that_is_resumed_again_goes_on_from_the_run_before(tmp_path, rng):
-    """Interrupted in every batch, a run buys what it would have bought at once."""
+    """Interrupted in every batch, a run is charged what it costs without interruptions."""
     path, opened = tmp_path / "run.npz", 0
 
     def interrupt(number):
@@ -272,7 +272,7 @@ def test_a_file_that_is_resumed_again_goes_on_from_the_run_before(tmp_path, rng)
         assert opened + last.opened == 7
     else:
         np.testing.assert_array_equal(result.w, whole.w)
-    done = problem()  # there is nothing left to do or to pay
+    done = problem()  # nothing is left to do or to charge
     finished = run("momentum", done, rng=rng, resume=path)
     np.testing.assert_array_equal(finished.w, result.w)
     assert done.opened <= (rng is not None) and len(finished.ledger) == 7
@@ -316,7 +316,7 @@ def test_two_runs_do_not_share_a_file(tmp_path):
 
 
 def test_a_file_that_is_linked_to_is_the_one_that_is_written(tmp_path, monkeypatch):
-    """And a folder that a callback changes does not move it."""
+    """A callback that changes the working directory does not move it."""
     link, path = tmp_path / "link.npz", tmp_path / "run.npz"
     monkeypatch.chdir(tmp_path)
     run("momentum", checkpoint="run.npz", callback=lambda number, w: number == 3)
@@ -330,7 +330,7 @@ def test_a_file_that_is_linked_to_is_the_one_that_is_written(tmp_path, monkeypat
 
 
 @pytest.mark.skipif(files.fcntl is None, reason="no flock here")
-def test_a_file_that_was_replaced_while_it_was_opened_is_not_gone_on_with(tmp_path):
+def test_a_file_that_was_replaced_while_it_was_opened_is_not_resumed(tmp_path):
     path, other = tmp_path / "run.npz", tmp_path / "other.npz"
     for each in (path, other):
         each.touch()
@@ -348,7 +348,7 @@ def test_systems_without_locks_and_folders_to_synchronize(tmp_path, monkeypatch)
 
 
 def test_an_iteration_that_is_lost_does_not_move():
-    """Nor does the momentum go on: the step was 0."""
+    """Its momentum is reset too: the step was 0."""
     on, (method, budget) = problem(), RESUMABLE["heavy ball"]
     plan = method.prepare(on.facts(budget.relation), budget, "tightest")
     w = np.ones((1, 3))
@@ -387,7 +387,7 @@ def test_a_file_does_not_depend_on_records_but_through_answers(tmp_path, monkeyp
         run("momentum", made, rng=4, checkpoint=path)
         with np.load(path) as file:
             about = json.loads(file["about"].tobytes())
-            # The stream of batches of a seeded run, which is secret, tells how large they were.
+            # The secret stream of batches of a seeded run depends on their sizes.
             return {**{each: file[each].tobytes() for each in file.files}, "about": about}
 
     monkeypatch.setattr(Watched, "gradient_sum", answer)
@@ -508,7 +508,7 @@ def test_a_run_that_is_over_has_the_same_output_again(tmp_path):
 
 
 def test_runs_without_noise_and_without_records(tmp_path):
-    """Nothing is paid; the steps are written all the same."""
+    """Nothing is charged, but the steps are written."""
     for on, w0 in ((dpa.Quadratic([0.5, 1.0]), [1.0, 2.0]), (problem(), None)):
         path = tmp_path / f"{on.d}.npz"
         options = {"method": methods.HeavyBall(0.5, 0.3, 9), "budget": None, "w0": w0}
@@ -536,7 +536,7 @@ def test_networks_go_on(tmp_path, kind):
 
 
 @pytest.mark.parametrize("kind", ["own layer", "frozen", "augment"])
-def test_a_module_that_a_file_does_not_tell_has_none_beside_a_seed(tmp_path, kind):
+def test_a_module_that_a_file_cannot_identify_has_no_checkpoint_with_a_seed(tmp_path, kind):
     torch = pytest.importorskip("torch")
 
     class Double(torch.nn.Module):
@@ -557,14 +557,14 @@ def test_a_module_that_a_file_does_not_tell_has_none_beside_a_seed(tmp_path, kin
 
 
 class Forgets(methods.SGD):
-    """Steps of its own, of which resume() knows nothing."""
+    """Overrides run(), but not resume()."""
 
     def run(self, w, oracle, plan):
         yield from super().run(w, oracle, plan)
 
 
 class Silent(methods.SGD):
-    """It releases its end alone."""
+    """Releases the last iterate only."""
 
     released = ("last iterate",)
 
@@ -636,7 +636,7 @@ def test_a_file_of_another_format_is_refused(tmp_path):
 
 
 def test_a_file_that_cannot_be_written_ends_the_run_before_the_batch(tmp_path, monkeypatch):
-    """The file before stays whole, and says all that was opened."""
+    """The previous file stays intact, and records every batch that was opened."""
     path, on = tmp_path / "run.npz", problem()
     replace = os.replace
 
@@ -656,7 +656,7 @@ def test_a_file_that_cannot_be_written_ends_the_run_before_the_batch(tmp_path, m
 
 
 def test_a_folder_that_is_not_there_is_named_and_not_made(tmp_path):
-    """A slip in a name made folders, in which nobody looks for the only record of what was paid."""
+    """A misspelt folder used to be created, and held the only record of the charges."""
     (tmp_path / "file").touch()
     for name in ("checkpoint", "resume"):
         for folder in ("new/folder", "file"):
@@ -728,7 +728,7 @@ def test_events_are_read_as_they_were_written(data):
 
 
 class Wordy(methods.SGD):
-    """Its steps carry more than numbers."""
+    """Its steps have a state that is not numeric."""
 
     def resume(self, step, made, lost, oracle, plan):
         for each in super().resume(step, made, lost, oracle, plan):
@@ -755,7 +755,7 @@ def test_events_of_others_are_refused():
 
 
 def stopped(problem, method, path, **options):
-    """Run two iterations, and leave the file; then a third is left."""
+    """Run two of three iterations, and leave the file."""
     options = {"checkpoint": path, "callback": lambda t, w: t == 2, **options}
     return dpa.minimize(problem, method, dpa.Budget(1.0, 1e-5), **options)
 
@@ -835,7 +835,7 @@ TOLD = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", TOLD)
-def test_a_loss_of_ones_own_gets_no_noise_of_another(tmp_path, kind):
+def test_a_user_defined_loss_gets_no_noise_of_another(tmp_path, kind):
     def erm(center):
         loss, row_bound = TOLD[kind](center), dpa.RowBound(2, 1)
         return dpa.ERM(np.ones((40, 1)), np.ones(40), loss, row_bound=row_bound)

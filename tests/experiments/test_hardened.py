@@ -1,4 +1,4 @@
-"""Which noise ran: every method is hardened by ``rng="os"``, and what is not says so."""
+"""Kind of noise: ``rng="os"`` hardens every method, and ledgers name floating-point noise."""
 
 import dataclasses
 import math
@@ -82,7 +82,7 @@ def test_curvature_of_a_formed_matrix_is_its_least_eigenvalue():
 
 
 class MyQuery(Query):
-    """A query of one's own, with noise drawn by itself."""
+    """A user-defined query that draws its own noise."""
 
     def event(self, facts, sampling):
         return Laplace(1.0, 1.0)
@@ -99,7 +99,7 @@ def test_noise_drawn_by_itself_is_floating_point_from_every_source():
 
 
 def test_the_solver_is_held_to_what_the_doubles_leave_of_its_tolerance(monkeypatch):
-    """The proof is about real noise; doubles in its place are part of the error it allows."""
+    """The proof is for real noise: rounding it to doubles uses up part of the tolerance."""
     monkeypatch.setattr(mechanisms, "nearly", lambda *given: (np.ones(3), 0.5))
     seen = []
 
@@ -113,7 +113,7 @@ def test_the_solver_is_held_to_what_the_doubles_leave_of_its_tolerance(monkeypat
     query = PerturbedMinimum("spherical", 1.0, 0.1, 0.02, 0.0)
     query.answer(Records(problem, None, 100.0), mechanisms.random_source(0))
     assert seen == [([0.01] * 3, pytest.approx(0.015))]
-    # And to what is left of that once a gradient is rounded, here about a tenth.
+    # The rounding of a gradient, here about a tenth, is subtracted too.
     monkeypatch.setattr(mechanisms, "nearly", lambda *given: (np.ones(3), 1e-12))
     off = rounding_of_gradient(facts("replace_one"), math.sqrt(query.expected_square(3)) / 100, 0.1)
     query = dataclasses.replace(query, tolerance=10.0 * off)

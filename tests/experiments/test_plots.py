@@ -1,4 +1,4 @@
-"""Pictures of results, ledgers and verdicts show the numbers that their methods return."""
+"""Plots of results, ledgers and verdicts show the numbers that their methods return."""
 
 import math
 import sys

@@ -22,7 +22,7 @@ def small_problem(n=50, relation_bound=1.0, penalty=0.1):
 
 
 class Alike:
-    """What has every member that is called, and no contract."""
+    """Has every member that is used, but does not extend Problem."""
 
     n, d, mu, L = 1, 2, 0.0, 1.0
     sensitivity = None
@@ -67,14 +67,14 @@ def test_os_entropy_runs_and_differs():
 
 
 class Started(dpa.ERM):
-    """Logistic regression that states where to start."""
+    """Logistic regression with a random initial point."""
 
     def initial(self, rng):
         return rng.normal(size=self.d)
 
 
 def test_the_start_that_a_problem_states_has_a_stream_of_its_own():
-    """Noise, batches and the iterate drawn are those of a run that is given this start."""
+    """Noise, batches and the drawn iterate equal those of a run with this start given."""
     plain = small_problem()
     started = Started(plain._X, plain._y, plain.loss, plain.regularizer, row_bound=plain.row_bounds)
     method = dpa.methods.SGD(0.5, 10, dpa.Poisson(0.2), None, output="uniform", noise=[0.1] * 10)
@@ -85,10 +85,10 @@ def test_the_start_that_a_problem_states_has_a_stream_of_its_own():
     given = dpa.minimize(plain, method, w0=starts, replicates=4, **options)
     np.testing.assert_array_equal(given.history["iterate"], result.history["iterate"])
     np.testing.assert_array_equal(given.drawn, result.drawn)
-    # Nor does a replicate's start depend on how many there are, or on the method.
+    # A replicate's start depends neither on the number of replicates nor on the method.
     fewer = dpa.minimize(started, GD, replicates=2, **options)
     np.testing.assert_array_equal(fewer.history["iterate"][0], starts[:2])
-    # A start that is given counts, and a generator goes on.
+    # A given start takes precedence, and a generator advances.
     zero = dpa.minimize(started, method, w0=np.zeros(2), **options)
     assert not zero.history["iterate"][0].any()
     random = np.random.default_rng(3)
@@ -108,7 +108,7 @@ def test_a_network_leaves_the_saddle_at_zero():
 
 
 @pytest.mark.parametrize("start", [np.zeros(3), np.array([np.nan, 0.0]), "zero"])
-def test_a_start_that_is_none_names_the_problem(start):
+def test_an_invalid_start_names_the_problem(start):
     problem = small_problem()
     problem.initial = lambda rng: start
     with pytest.raises((ValueError, TypeError), match=r"problem\.initial"):
@@ -158,7 +158,7 @@ def test_ctrl_c_returns_what_was_released_and_what_it_cost(where, monkeypatch):
 @pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
 @pytest.mark.filterwarnings("default:interrupted", "error::RuntimeWarning")
 def test_a_record_that_fails_loses_no_result(call, error):
-    """At the first one, and at the last one, which is made when all is paid."""
+    """At the first record, and at the last, which is made after all charges."""
     calls = []
 
     def record(problem, w):
@@ -204,7 +204,7 @@ def test_replicates_before_an_interrupted_record_are_kept():
 
 
 class Median(dpa.Problem):
-    """Offers clipped gradients of its own, and nothing else."""
+    """Offers gradient sums, and no other query."""
 
     n, d, regularizer = 50, 2, None
 
@@ -226,7 +226,7 @@ class Median(dpa.Problem):
 
 
 @pytest.mark.parametrize("name", ["AdaptiveGD", "GeneticSearch"])
-def test_what_a_problem_does_not_offer_is_missed_before_it_is_paid(name):
+def test_a_query_that_a_problem_lacks_is_refused_before_any_charge(name):
     method, guard = getattr(dpa.methods, name)(), dpa.privacy.Filter(dpa.Budget(1.0, 1e-5))
     with pytest.raises(TypeError, match="Median offers no"):
         dpa.minimize(Median(), method, guard)
@@ -235,7 +235,7 @@ def test_what_a_problem_does_not_offer_is_missed_before_it_is_paid(name):
 
 @pytest.mark.parametrize("where", ["callback", "gradient"])
 def test_an_error_in_a_run_keeps_what_was_released_and_what_it_cost(where, monkeypatch):
-    """A file that is gone, a disk that is full: what was bought is not lost with it."""
+    """A missing file or a full disk must not lose answers that were charged."""
     asked = []
 
     def fail(*_):
@@ -260,7 +260,7 @@ def test_an_error_in_a_run_keeps_what_was_released_and_what_it_cost(where, monke
     monkeypatch.undo()
     shorter = dpa.minimize(small_problem(), GD, budget, rng=0, callback=lambda t, w: t == made)
     np.testing.assert_array_equal(result.w, shorter.w)
-    # Where part of a run is of no use (the trials of a selection) nobody may see it.
+    # In trials of a selection, which need whole runs, no partial result is shown.
     asked.clear()
     with pytest.raises(OSError) as caught, whole_runs():
         dpa.minimize(small_problem(), GD, budget, rng=0, callback=fail)
@@ -280,14 +280,14 @@ def test_ctrl_c_ends_all_where_part_of_a_run_is_of_no_use(tmp_path):
 
 
 def test_a_run_that_stops_early_is_covered_by_the_whole_plan():
-    """The time to stop is chosen from noisy iterates, so what happened was not fixed before."""
+    """The time to stop is chosen from noisy iterates, so the events were not fixed beforehand."""
     method = dpa.methods.GradientDescent(0.5, 10, mechanism="gaussian")
     budget = dpa.Budget(1.0, 1e-5)
     whole = dpa.minimize(small_problem(), method, budget, rng=0)
     early = dpa.minimize(small_problem(), method, budget, rng=0, callback=lambda t, w: t == 3)
     assert early.ledger.epsilon(1e-5) < 0.6 < early.epsilon() == whole.epsilon()
     assert early.epsilon(replicates=3) == whole.epsilon(replicates=3) > 1.5
-    # Noise that the run did not come to counts as well.
+    # Planned noise of iterations that were not run counts as well.
     last_exact = dpa.methods.GradientDescent(0.5, 2, noise=[1.0, 0.0])
     stopped = dpa.minimize(small_problem(), last_exact, rng=0, callback=lambda t, w: True)
     assert stopped.iterations == 1 and not stopped.private and stopped.epsilon() == np.inf
@@ -295,7 +295,7 @@ def test_a_run_that_stops_early_is_covered_by_the_whole_plan():
 
 @pytest.mark.parametrize("accountant", ["tightest", "pure", "zcdp", "rdp", "pld"])
 def test_laplace_noise_fits_by_the_accountant_asked_for(accountant):
-    """Over two iterations pure losses are the cheapest, but not everyone may use them."""
+    """Over two iterations pure losses are the cheapest, but not every accountant uses them."""
     method = dpa.methods.GradientDescent(0.5, 2)
     budget = dpa.Budget(1.0, 1e-6)
     result = dpa.minimize(small_problem(), method, budget, accountant=accountant, rng=0)
@@ -310,7 +310,7 @@ def test_a_budget_of_next_to_nothing_is_spent_without_a_warning(delta):
     assert 0.0 <= result.epsilon() <= 1e-200 and np.isfinite(result.w).all()
 
 
-def test_calibration_knows_the_clipping_rule():
+def test_calibration_uses_the_clipping_rule():
     """A clip norm a tenth of the row bound: the noise is a tenth, and the budget is used up."""
     budget, scales = dpa.Budget(1.0, 1e-5), []
     for rule in (None, dpa.clipping.Flat(0.1)):
@@ -330,7 +330,7 @@ def test_the_relation_of_the_budget_sets_the_noise(relation):
 
 
 def test_noise_in_numbers_under_a_budget():
-    """Granted where it fits; refused where it costs more, or where an iteration has none."""
+    """Accepted where it fits; refused where it costs more, or where an iteration has none."""
     problem, budget = small_problem(), dpa.Budget(1.0)  # an iteration costs (2/50) / scale
     fine, dear, none = ([0.08, 0.08], [0.08, 0.079], [0.08, 0.0])
     result = dpa.minimize(problem, dpa.methods.GradientDescent(0.5, 2, noise=fine), budget, rng=0)
@@ -360,7 +360,7 @@ def test_iterates_diverge_before_a_problem_overflows_on_them():
 
 
 class Asks(dpa.methods.GradientDescent):
-    """Asks for one answer more than it has planned."""
+    """Makes one query more than it planned."""
 
     def run(self, w, oracle, plan):
         yield from super().run(w, oracle, plan)
@@ -389,7 +389,7 @@ def test_what_a_diverging_run_spent_stays_spent():
     np.testing.assert_array_equal(result.w, result.history["iterate"][-1])
     assert np.isfinite(result.w).all()
     (made,) = result.ledger.events
-    assert made.count == 8  # the gradient that led too far was released as well
+    assert made.count == 8  # the gradient of the diverging step was released as well
     assert 0.4 < result.ledger.epsilon(1e-5) < 0.6
     assert result.epsilon() == pytest.approx(1.0, rel=1e-3)
 
@@ -579,7 +579,7 @@ def test_arguments_outside_their_range(build, match):
 
 
 class Unsolved(dpa.Problem):
-    """A problem of one's own, with nothing that is not asked of it."""
+    """A user-defined problem with the required methods only."""
 
     n, d, mu, L = 4, 2, 0.0, 1.0
 
@@ -608,7 +608,7 @@ def test_a_gap_to_what_cannot_be_solved_for_is_refused_before_the_data_are_touch
 
 
 def test_the_gap_is_not_solved_for_before_the_plan_stands(monkeypatch):
-    """A budget that cannot be met fails before anything looks at the data."""
+    """A budget that cannot be met fails before any access to the data."""
     problem = small_problem()
     monkeypatch.setattr(problem, "solve", lambda: pytest.fail("the data were touched"))
     method = dpa.methods.GradientDescent(0.5, 2, mechanism="gaussian")
@@ -625,7 +625,7 @@ def test_a_delta_of_one_record_in_the_clear_is_warned_of_from_1_over_n_on():
 
 
 def test_a_filter_is_for_methods_that_decide_on_the_way():
-    """A plan is verified as a whole, which a filter that others spend from cannot be."""
+    """A plan is verified as a whole, which is impossible with a shared filter."""
     problem = dpa.ERM(np.eye(4), np.ones(4), dpa.losses.Logistic(), row_bound=dpa.RowBound(2, 1.0))
     guard = dpa.privacy.Filter(dpa.Budget(1.0))
     with pytest.raises(TypeError, match="budget must be a Budget or None for GradientDescent"):
@@ -688,7 +688,7 @@ def test_a_result_states_epsilon_at_many_deltas_and_delta_at_many_epsilons():
 
 @pytest.mark.slow
 def test_what_a_result_shows_is_its_guarantee():
-    """Without a budget at delta 0, under a filter its grant, without noise infinite."""
+    """At delta 0 without a budget, that of a filter under one, infinite without noise."""
     noisy = dpa.methods.GradientDescent(0.5, 3, noise=[1.0] * 3)
     free = dpa.minimize(small_problem(), noisy, rng=0)
     shown = dict(Rows(free._repr_html_()).rows)

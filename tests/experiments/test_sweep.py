@@ -1,4 +1,4 @@
-"""Sweeps: nothing is computed twice, nothing finished is lost; tables survive the disk."""
+"""Sweeps: nothing is computed twice, nothing finished is lost; tables are read as written."""
 
 import contextlib
 import errno
@@ -31,7 +31,7 @@ from dpanalysis.experiments.sweep import _Cell, _processor, code_digest
 
 
 def simulate(seed, size, log=None):
-    """A cell that leaves a trace of every call."""
+    """A cell that logs every call."""
     if log is not None:
         with open(log, "a") as file:
             file.write(f"{seed}\n")
@@ -201,7 +201,7 @@ def test_interruption_keeps_what_is_finished(tmp_path):
 @pytest.mark.skipif(os.name == "nt", reason="POSIX signals")
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_ctrl_c_in_a_terminal(tmp_path, jobs):
-    """As a terminal does it: SIGINT to the whole process group, workers included."""
+    """As in a terminal: SIGINT to the whole process group, workers included."""
     here = Path(__file__).parent
     script = tmp_path / "script.py"
     script.write_text(
@@ -217,7 +217,7 @@ def test_ctrl_c_in_a_terminal(tmp_path, jobs):
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
-        # A shell that starts the tests in the background lets them ignore it.
+        # Processes that a shell starts in the background ignore SIGINT.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
     )
     cells = tmp_path / "cells"
@@ -380,7 +380,7 @@ def test_an_enclosing_limit_stays(tmp_path):
         pass
 
 
-def test_cells_are_told_in_order_with_what_made_them(tmp_path):
+def test_cells_are_passed_to_a_watcher_in_order_with_their_provenance(tmp_path):
     cells = [{"seed": seed, "size": 2} for seed in (3, 1, 3, 2)]
     sweep(simulate, cells[:2], folder=tmp_path, progress=False)
     told = []
@@ -393,7 +393,7 @@ def test_cells_are_told_in_order_with_what_made_them(tmp_path):
         assert about["parameters"] == record.parameters
         assert (result["product"] == record.result["product"]).all()
         assert len(about["made_by"]["code"]) == 16 and about["made_by"]["numpy"] == np.__version__
-        # What an earlier sweep computed keeps its maker; workers are told of the present one.
+        # Cells of an earlier sweep keep their provenance; workers record the present one.
         said = {"commit": "a", "device": "c"} if about["parameters"]["seed"] == 2 else {}
         assert about["made_by"] | said == about["made_by"]
         assert ("device" in about["made_by"]) == bool(said)

@@ -47,13 +47,13 @@ def deadly(seed, log, killers, how="exit"):
     if seed in killers:
         if how == "kill":
             os.kill(os.getpid(), signal.SIGKILL)
-        os._exit(0)  # a dead worker, however politely it went
+        os._exit(0)  # a dead worker, even with exit status 0
     time.sleep(0.02)
     return {"seed": seed}
 
 
 def once(seed, folder):
-    """Kill the first worker that comes."""
+    """Kill the first worker that computes this cell."""
     with contextlib.suppress(FileExistsError):
         Path(folder, f"{seed}.mark").touch(exist_ok=False)
         os._exit(1)
@@ -121,7 +121,7 @@ def test_the_enclosing_configuration_counts(tmp_path):
 
 
 def test_no_more_workers_than_cells_are_started(tmp_path):
-    """Of a single cell also, which stays away from this process: it may be deadly."""
+    """A single cell also gets a worker, since it may kill its process."""
     started = []
 
     class Counted(joblib.parallel.ThreadingBackend):
@@ -170,7 +170,7 @@ def test_a_worker_that_dies_by_accident_loses_nothing(tmp_path):
 
 @given(st.integers(0, 30), st.sets(st.integers(0, 29)), st.integers(1, 7), st.randoms())
 def test_only_killers_are_lost(count, killers, width, random):
-    """Whatever the pool: all at work are lost with a killer, some results come before."""
+    """For any pool: a killer loses all running cells; some results come before."""
     killers = {index for index in killers if index < count}
     deaths = Counter()
 
@@ -228,7 +228,7 @@ def test_a_caller_that_is_killed_goes_on_from_there(tmp_path):
 
 
 def test_threads_share_one_limit():
-    """Enter and leave in any order: the limit holds while one is inside, and then no more."""
+    """In any order of entry and exit, the limit holds exactly while a thread is inside."""
     import scipy.linalg  # noqa: F401  # with its BLAS
     from threadpoolctl import ThreadpoolController, threadpool_limits
 
@@ -276,7 +276,7 @@ def test_bad_backends_are_refused_before_any_work(tmp_path, monkeypatch):
 
 
 class Listed(joblib.parallel.ThreadingBackend):
-    """A backend of somebody else that gives all results at the end."""
+    """A third-party backend that returns all results at the end."""
 
     supports_return_generator = False
 
@@ -334,7 +334,7 @@ def test_results_of_a_worker_that_sees_no_folder_are_kept_by_the_caller(tmp_path
 
 @pytest.mark.skipif(importlib.util.find_spec("ray") is None, reason="ray is not installed")
 def test_ray(tmp_path, expected):
-    """In a process of its own, which ends with all that Ray starts."""
+    """In a separate process, whose end also ends what Ray started."""
     body = """
 import ray
 ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
@@ -374,14 +374,14 @@ def test_workers_end_with_a_parent_that_is_killed(tmp_path):
         process.kill()
     workers_of = [int(path.read_text() or 0) for path in pids]
     assert len(workers_of) == 2
-    until = time.monotonic() + 20  # they look once a second; idle workers would stay 300 s
+    until = time.monotonic() + 20  # workers check once a second; idle workers would stay 300 s
     while any(map(alive, workers_of)) and time.monotonic() < until:
         time.sleep(0.1)
     assert not any(map(alive, workers_of))
 
 
 def alive(pid):
-    """Tell whether a process is there and no zombie."""
+    """Return whether a process exists and is no zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
     except (FileNotFoundError, ProcessLookupError):
