@@ -53,7 +53,7 @@ def test_rows_are_brought_within_their_blocks(data, blocks):
         kept = dense if scale is None else dense * np.asarray(scale, dtype=float)[:, None]
         assert exact_norms(kept, blocks).max() <= 1.0 + 1e-6 * (rows.dtype == np.float32) + 1e-12
         problem.check_private()
-        # So does each gradient, alone: the bound that the noise is computed from.
+        # Each single gradient is within the bound from which the noise is computed.
         facts = problem.facts("add_or_remove_one")
         for i in range(n):
             g = problem.sums(np.zeros(d), rows=np.array([i])).gradient
@@ -115,7 +115,7 @@ def test_radii_that_bounds_imply_hold_at_the_corners(order):
 
 
 def test_the_constant_is_penalized_as_the_proof_needs_it():
-    """All labels alike: nothing but the penalty holds the weight of a constant column."""
+    """All labels are equal: only the penalty bounds the weight of a constant column."""
     X = np.column_stack([np.linspace(-1, 1, 40), np.ones(40)])
     problem = dpa.ERM(X, np.ones(40), LOGISTIC, row_bound=dpa.RowBound(math.inf, 1.0))
     w, _ = problem.minimize_perturbed(np.array([0.0, -0.1]), 0.05, 1e-10, 40.0)
@@ -128,7 +128,7 @@ def test_the_constant_is_penalized_as_the_proof_needs_it():
 @pytest.mark.parametrize("kind", [np.asarray, sp.csr_array])
 @pytest.mark.parametrize("bounds", [(0, 1e-50), (-1e39, 1e39), dpa.RowBound(2, 1e-50)])
 def test_bounds_that_single_precision_loses_are_refused_whatever_the_rows(bounds, kind, intercept):
-    """A range that rounds to 0 made NaN of a zero and 1 of other numbers: one row raised."""
+    """A range that rounds to 0 used to turn 0 into NaN, and one row raised an error."""
     X = np.random.default_rng(0).uniform(0.1, 1, size=(200, 2)).astype(np.float32)
     y, model = X[:, 0] > 0.5, LogisticRegression(bounds=bounds, fit_intercept=intercept)
     for first in (1.0, 0.0):
@@ -156,7 +156,7 @@ def test_sparse_features_are_cut_to_their_ranges_as_dense_ones_are(columns, inte
 @pytest.mark.parametrize("store", [np.asarray, sp.csr_array])
 @pytest.mark.parametrize("intercept", [True, False])
 def test_a_huge_number_is_cut_without_a_sign(bounds, store, intercept):
-    """Scaled, it overflows: a warning or an error would tell that such a record is there."""
+    """Its scaling overflows: a warning or an error would reveal that such a record exists."""
     rng = np.random.default_rng(0)
     X = rng.uniform(0.0, 1e-3, size=(300, 2))
     y = X[:, 0] > X[:, 1]
@@ -165,7 +165,7 @@ def test_a_huge_number_is_cut_without_a_sign(bounds, store, intercept):
         X[3] = [0.0, huge]
         model = LogisticRegression(bounds=bounds, fit_intercept=intercept, random_state=0)
         fits.append(model.fit(store(X), y).coef_)
-    # So huge a row counts as one of zeros where a norm is bounded.
+    # With a bound on the norm, so huge a row counts as zeros.
     np.testing.assert_allclose(*fits, rtol=1e-12 if isinstance(bounds, tuple) else 1e-2)
     X[3] = 1.7e308
     model.fit(store(X), y)

@@ -1,4 +1,4 @@
-"""Public weights of classes: their sensitivity, what they do, and what is refused."""
+"""Public class weights: sensitivity, effect on a fit, refused values."""
 
 import json
 import math
@@ -36,7 +36,7 @@ def test_the_objective_at_zero_is_public_only_where_labels_do_not_change_it():
 
 @given(LOSSES, WEIGHTS, WEIGHTS, st.integers(0, 10**6), st.floats(0.0, 30.0))
 def test_the_sensitivity_covers_any_two_weighted_gradients(loss, negative, positive, seed, size):
-    """In every norm that noise is drawn for, of the sum when a record gives way to any other."""
+    """In every norm of the noise, for a sum in which any record replaces any other."""
     random = np.random.default_rng(seed)
     weighted = ClassWeighted(loss, negative, positive)
     check_loss(weighted)
@@ -47,7 +47,7 @@ def test_the_sensitivity_covers_any_two_weighted_gradients(loss, negative, posit
     problem = dpa.ERM(D, y, weighted, row_bound=BOUND)
     facts = problem.facts("replace_one")
     each = problem.gradient_sum(np.tile(w, (8, 1)), [np.array([i]) for i in range(8)])
-    # As they are by hand.
+    # Against the formula.
     slopes = loss.derivative(D @ w, y) * np.where(y > 0, positive, negative)
     np.testing.assert_allclose(each, slopes[:, None] * D, rtol=1e-9, atol=1e-12 * positive)
     slack = 1.0 + 1e-12
@@ -59,7 +59,7 @@ def test_the_sensitivity_covers_any_two_weighted_gradients(loss, negative, posit
     ((cube, group),) = facts.block_sensitivities(1)
     assert np.abs(moved[..., :2]).max() <= cube.radius * slack
     assert np.abs(moved[..., 2:]).sum(axis=2).max() <= group.radius * slack
-    # And the curvature of a record, alone and beside its slope.
+    # The curvature of a record, alone and together with its slope.
     bend = weighted.second_derivative(D @ w, y)
     trace = bend * np.square(D).sum(axis=1)
     assert (trace <= facts.hessian_trace * slack).all()

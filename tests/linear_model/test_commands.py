@@ -180,7 +180,7 @@ def test_blocks_end_where_they_should(folder, monkeypatch):
     assert [cell for block in blocks for cell in block["id"]] == [str(i) for i in range(600)]
 
 
-def test_the_beginning_of_an_option_is_no_option(folder, capsys):
+def test_abbreviated_options_are_refused(folder, capsys):
     with pytest.raises(SystemExit) as ended:
         main([*FIT, "--out", "m.json", "--target", "rich"])
     assert ended.value.code == 2 and "arguments: --target rich" in capsys.readouterr().err
@@ -209,7 +209,7 @@ def test_a_model_with_labels_of_no_known_kind_is_refused(folder, capsys, dtype):
 
 
 def test_a_column_of_fractions_is_no_class_unless_declared(folder, capsys):
-    """Without --kind ridge each number was a class, epsilon was spent, and the model listed all."""
+    """Each number used to be a class: epsilon was spent, and the model listed all values."""
     lines = (folder / "train.csv").read_text("utf-8-sig").splitlines()
     for values in ("0.5", "1.5"), ("0", "1.0"):
         each = [f"{line},{values[i % 2]}" for i, line in enumerate(lines[1:])]
@@ -279,7 +279,7 @@ def test_a_file_is_written_whole_or_not_at_all(folder, capsys, monkeypatch):
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs a device that is always full")
 def test_a_model_that_cannot_be_written_is_printed(folder, capsys):
-    """Its budget is spent."""
+    """Since its budget is spent."""
     with pytest.raises(SystemExit):
         main([*FIT, "--out", "/dev/full", "--force", "--card", "card.html", "--seed", "0"])
     said = capsys.readouterr()
@@ -343,8 +343,8 @@ def test_a_number_is_predicted_too(hours, capsys):
     assert load("m.json")[-1].target_bounds == (-20.0, 30.0)
 
 
-def test_regression_says_what_it_wants(hours, capsys):
-    """All of it before a file is written, and most before one is read."""
+def test_regression_refuses_bad_arguments(hours, capsys):
+    """Always before a file is written, and mostly before one is read."""
     fit = ["fit", "hours.csv", *NUMBERS]
     fails(capsys, fit, "--target-bounds is for --kind ridge, which needs them")
     logistic = ["fit", "hours.csv", *NUMBERS, "--kind", "logistic", "--target-bounds", "0", "1"]

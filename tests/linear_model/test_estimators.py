@@ -85,7 +85,7 @@ def test_learns_two_classes_and_more(kind, K):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_with_next_to_no_noise_it_is_the_penalized_minimizer(kind):
-    """Dense and sparse rows, groups, ranges and the way back to the units of X."""
+    """Dense and sparse rows, groups, ranges and weights in the units of X."""
     rng = np.random.default_rng(1)
     X = np.column_stack([rng.uniform(2, 8, 400), rng.uniform(-1, 0, 400), np.zeros((400, 3))])
     X[np.arange(400), 2 + rng.integers(3, size=400)] = 1.0
@@ -148,7 +148,7 @@ def test_bounds_travel_through_a_pipeline():
         model.fit(table, y)
     assert model.score(table, y) > 0.85
     plain = LogisticRegression(2.0, random_state=0)
-    rows = np.asarray(model[0].transform(table))  # what it knew of its columns is gone
+    rows = np.asarray(model[0].transform(table))  # a plain array without its public columns
     with pytest.warns(PrivacyWarning, match="no public bounds"):
         plain.fit(rows, y)
     assert "No bounds were declared" in plain.privacy_.facts["Bounds"]
@@ -158,14 +158,14 @@ def test_bounds_travel_through_a_pipeline():
 
 @pytest.fixture
 def few_candidates(monkeypatch):
-    """The sparse vector looks at 65 numbers and not at 56,001: what it costs is the same."""
+    """The sparse vector tries 65 candidates instead of 56,001, at the same cost."""
     few = tuple(np.linspace(-16.0, 16.0, 65).tolist())
     monkeypatch.setattr("dpanalysis.preprocessing.private_bounds._CANDIDATES", few)
 
 
 @pytest.mark.parametrize("nested", [False, True])
-def test_so_they_do_in_a_table(nested, few_candidates):
-    """As set_output(transform="pandas") makes one: features were cut to [-1, 1]."""
+def test_bounds_travel_through_a_pipeline_of_tables(nested, few_candidates):
+    """With set_output(transform="pandas") features used to be cut to [-1, 1]."""
     X = pd.DataFrame(np.random.default_rng(0).uniform(0, 9, (2000, 2)), columns=["a", "b"])
     fits = {}
     for kind in ("default", "pandas"):
@@ -187,8 +187,8 @@ def test_so_they_do_in_a_table(nested, few_candidates):
         np.testing.assert_array_equal(fits["pandas", first].coef_, fits["default", first].coef_)
 
 
-def test_a_table_put_together_says_what_it_lost(few_candidates):
-    """pandas drops attributes that differ: the card cannot count what the ranges have cost."""
+def test_a_concatenated_table_gives_a_warning_of_lost_costs(few_candidates):
+    """pandas drops attributes that differ: the card cannot count the cost of the ranges."""
     X = pd.DataFrame(np.random.default_rng(0).uniform(0, 9, (2000, 2)), columns=["a", "b"])
     first = PrivateBounds(9.0, random_state=0).set_output(transform="pandas")
     parts = [clone(first).fit_transform(X[[name]]) for name in X]
@@ -277,8 +277,8 @@ def test_classes_that_are_no_list_are_named(classes):
 
 
 def test_a_fit_that_raises_leaves_the_one_before(monkeypatch, few_candidates):
-    """Names of other columns stayed, under which the old weights were used, and new weights
-    with the card of the old ones."""
+    """It used to leave new column names with the old weights, and new weights with the
+    old card."""
     X, y = blobs(n=400, d=2)
     table = pd.DataFrame(X, columns=["a", "b"])
     numbers = {"a": (-3, 3), "b": (-3, 3)}
@@ -314,7 +314,7 @@ def test_declared_classes_need_not_occur():
 
 
 def test_what_is_outside_the_bounds_is_cut_and_tells_nothing():
-    """A row of 1e300 moves the model no more than a row at the bound, and warns of nothing."""
+    """A row of 1e300 moves the model no more than a row at the bound, without a warning."""
     X, y = blobs(n=500)
     model = LogisticRegression(bounds=(-4, 4), random_state=0)
     wild, cut = X.copy(), X.copy()
@@ -337,11 +337,11 @@ def test_the_random_state():
     assert "RESEARCH ONLY" in str(fit(3).privacy_)
     assert "RESEARCH ONLY" not in str(fit(None).privacy_)
     assert (fit(np.random.RandomState(0)).coef_ == fit(np.random.RandomState(0)).coef_).all()
-    state = np.random.RandomState(0)  # goes on, as those of scikit-learn do
+    state = np.random.RandomState(0)  # advances, as in scikit-learn
     assert (fit(state).coef_ != fit(state).coef_).all()
     for seed, tells in ((None, True), (3, False)):
         assert get_tags(LogisticRegression(random_state=seed)).non_deterministic is tells
-    # One against the rest: the runs have noise of their own.
+    # One against the rest: the runs have independent noise.
     X, y = blobs(n=300, d=12, K=3)
     model = LinearSVC(1e-3, bounds=(-4, 4), random_state=0).fit(X, y)
     alike = np.corrcoef(model.coef_)[np.triu_indices(3, 1)]
@@ -380,7 +380,7 @@ def test_the_card_as_text_json_and_html():
     for text in ("Not covered", "the set of labels: read off y", "penalized", "Penalty"):
         assert text in str(card) or text in card.to_html()
     card = PrivacyCard(1.2345641, 1.2341e-6, "replace_one", (), "model")
-    assert "epsilon = 1.23457, delta = 1.24e-06:" in str(card)  # never less than it is
+    assert "epsilon = 1.23457, delta = 1.24e-06:" in str(card)  # rounded up
     page = PrivacyCard(1.0, 0.0, "replace_one", ("<script>",), "&model").to_html()
     assert "<script>" not in page and "&amp;model" in page and page.startswith("<!doctype html>")
 
@@ -522,7 +522,7 @@ def wide_table(kind):
 @pytest.mark.parametrize("delta", [0.0, 1e-6])
 @pytest.mark.parametrize("kind", ["cube", "groups"])
 def test_more_epsilon_is_never_worse_on_a_wide_table(kind, delta):
-    """Of 5,000 rows to test, one standard error is .007."""
+    """One standard error of 5,000 test rows is .007."""
     train, test, columns, exact = wide_table(kind)
     found = {}
     for epsilon in (10.0, 100.0, 1000.0):
@@ -535,7 +535,7 @@ def test_more_epsilon_is_never_worse_on_a_wide_table(kind, delta):
 @pytest.mark.slow
 @given(st.integers(10, 10**7), st.integers(1, 300), st.floats(0.01, 20.0))
 def test_the_penalty_leaves_the_solver_s_error_little_noise(n, d, epsilon):
-    """Whatever the sizes, what hides the error is short beside weights of length 1."""
+    """For any sizes, the noise that hides the error is small beside weights of length 1."""
     facts = dpa.ERM(
         np.zeros((2, d)), np.ones(2), dpa.losses.Logistic(), row_bound=dpa.RowBound(np.inf, 1.0)
     ).facts("replace_one")
@@ -553,7 +553,7 @@ def test_a_penalty_that_is_chosen_privately_takes_a_pure_budget():
 
 
 @pytest.mark.slow
-def test_a_choice_that_looks_is_charged_whole():
+def test_a_private_choice_of_the_penalty_is_charged():
     X, y = blobs(n=2000)
     model = LogisticRegression(1.0, C="private", bounds=(-4, 4), random_state=0).fit(X, y)
     card = model.privacy_
@@ -630,7 +630,7 @@ def test_the_size_decides_what_delta_is_small_enough():
 
 
 def test_the_size_decides_whether_rows_go_through_a_file(monkeypatch):
-    """Which is seen in the last digits of the noise: by how many parts there may be."""
+    """It shows in the last digits of the noise, which depend on the number of parts."""
     from dpanalysis.linear_model import estimator
 
     X, y = blobs(600)
@@ -647,7 +647,7 @@ def test_the_size_decides_whether_rows_go_through_a_file(monkeypatch):
 
 @pytest.mark.filterwarnings("ignore::dpanalysis.linear_model.PrivacyWarning")
 def test_the_card_states_the_penalties_that_ran():
-    """It said "as given" of one that was raised 2e8 times, and knew the first class's alone."""
+    """It used to say "as given" of one raised 2e8 times, and to list the first class only."""
     X, y = blobs(n=500, K=2)
     given = LogisticRegression(1.0, C=100.0 / 500.0, bounds=(-3, 3), random_state=0).fit(X, y)
     assert given.privacy_.facts["Penalty"] == "L2 of strength 0.01, on the intercept too, as given"
@@ -686,7 +686,7 @@ def test_what_is_fitted_as_words_is_predicted_as_words():
         model.predict(np.array([[10**400, 1]], dtype=object))
 
 
-def test_no_weight_is_no_weight():
+def test_sample_weight_none_changes_nothing():
     X, y = np.linspace(-1.0, 1.0, 40)[:, None], np.arange(40) > 20
     model = LogisticRegression(bounds=(-1, 1), random_state=0).fit(X, y, sample_weight=None)
     again = LogisticRegression(bounds=(-1, 1), random_state=0).fit(X, y)
@@ -706,7 +706,7 @@ def test_what_a_model_was_made_with_is_kept_in_its_file(tmp_path):
         save(model, tmp_path / "m.json")
         again = load(tmp_path / "m.json")
         assert again.bounds == kept and again.classes == (False, True)
-    paid = PrivateBounds(9.0, random_state=0).fit(X)  # a file that keeps them would hide the price
+    paid = PrivateBounds(9.0, random_state=0).fit(X)  # a file that keeps them would hide their cost
     save(LinearSVC(bounds=(paid.low_, paid.high_)).fit(X, y), tmp_path / "m.json")
     assert load(tmp_path / "m.json").bounds is None
 

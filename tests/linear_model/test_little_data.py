@@ -27,7 +27,7 @@ LITTLE = "little data for this epsilon"
 
 
 def drawn(random, n, numbers, groups):
-    """Uniform numbers and equally frequent categories, as the rule takes them."""
+    """Uniform numbers and equally frequent categories, as the rule assumes."""
     parts = [random.uniform(-1.0, 1.0, (n, numbers))]
     return np.hstack([*parts, *(np.eye(m)[random.integers(m, size=n)] for m in groups)])
 
@@ -54,7 +54,7 @@ def measured(kind, n, numbers, groups, epsilon, delta, seeds=5):
 
 
 def stated(model):
-    """The share of rows that the card says is predicted rightly."""
+    """The accuracy that the card states."""
     return float(model.privacy_.facts["Expected"].split("about ")[1].split(" of 100")[0]) / 100.0
 
 

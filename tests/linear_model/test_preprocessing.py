@@ -1,4 +1,4 @@
-"""Public encoders and domains, bounds that are paid for, and the noisy quantile."""
+"""Public encoders and domains, private bounds, and the noisy quantile."""
 
 import io
 import math
@@ -40,7 +40,7 @@ def test_rows_are_within_the_bounds_that_the_encoder_states(rows):
     assert X.min() >= 0.0 and X.max() <= 1.0
     for order in (1, 2, math.inf):
         assert np.linalg.norm(X, ord=order, axis=1).max() <= encoder.columns_.radius(order)
-    # A row is encoded as if it were alone.
+    # Each row is encoded independently of the others.
     for i, row in enumerate(rows):
         alone = pd.DataFrame([row], columns=list(DOMAIN), dtype=object)
         np.testing.assert_array_equal(np.asarray(encoder.transform(alone))[0], X[i])
@@ -227,7 +227,7 @@ def test_columns_stay_with_rows_and_with_nothing_else():
 
 
 def test_many_categories_make_a_table_where_one_is_asked_for():
-    """They are sparse rows elsewhere, of which scikit-learn makes no table."""
+    """Elsewhere they give sparse rows, of which scikit-learn cannot make a table."""
     values = [f"v{k}" for k in range(50)]
     X = pd.DataFrame({"job": values[::-1]})
     expected = np.eye(50)[::-1]
@@ -265,7 +265,7 @@ def test_columns_check_what_they_are_given():
     ],
 )
 def test_one_cell_does_not_decide_how_others_are_read(categories, cells):
-    """Beside ``?`` pandas keeps 01 as text, and without it makes the number 1, of all rows."""
+    """With a ``?`` in the column pandas keeps 01 as text; without one it reads the number 1."""
     missing = {"missing": "none"} if "" in cells else {}
     encoder = PublicEncoder({"a": {"categories": categories, "other": "other", **missing}})
     found = []
@@ -280,12 +280,12 @@ def test_one_cell_does_not_decide_how_others_are_read(categories, cells):
     assert part and all((each == part[0]).all() for each in part)
 
 
-# --- bounds that are paid for ---
+# --- private bounds ---
 
 
 @pytest.mark.parametrize("side", ["below", "above"])
 def test_a_noisy_quantile_has_the_law_of_the_sparse_vector_that_is_charged(side):
-    """A chi-squared test of 6,000 answers at 1e-4; a < for the <= would show."""
+    """A chi-squared test of 6,000 answers at 1e-4; < in place of <= would be detected."""
     from scipy import stats
 
     from dpanalysis import audit
@@ -297,7 +297,7 @@ def test_a_noisy_quantile_has_the_law_of_the_sparse_vector_that_is_charged(side)
     counts = [2, 3, 5, 5] if side == "below" else [1, 2, 4, 6]  # from the first candidate on
     query = NoisyQuantile(0, 0.5, grid, 1.5, side)
     law = audit.above_threshold_distribution(np.array(counts) - 3.0, "laplace", 1.5, 3.0)
-    expected = [*law[:3], law[3] + law[4]]  # the last one where there is none
+    expected = [*law[:3], law[3] + law[4]]  # the last candidate where none is found
     random, records = mechanisms.random_source(4), Records(ColumnTable(column), None, 6.0)
     found = [query.answer(records, random)[0] for _ in range(6000)]
     order = grid if side == "below" else grid[::-1]
@@ -352,7 +352,7 @@ def test_too_few_rows_for_bounds_are_said_before_anything_is_spent():
 
 @given(st.floats(0.05, 5.0), st.integers(1, 4))
 def test_no_end_leaves_out_a_quarter_of_the_values(epsilon, d):
-    """With so few rows that an end would, the fit is refused; with the next number, it is not."""
+    """The fit is refused just below the smallest number of rows, and accepted just above."""
     least = 16.0 * d / epsilon * math.log(160.0)
     n, asked = math.ceil(least), []
 
@@ -378,7 +378,7 @@ def test_bounds_of_a_constant_column_are_a_range(value):
 
 @pytest.mark.slow
 def test_bounds_are_shares_of_the_nominal_size():
-    """What is wanted below a candidate is a share of the size: of more rows less is left out."""
+    """The level of an end is a share of the nominal size: a larger size leaves out less."""
     X = np.linspace(0.0, 1.0, 4001)[:, None]
     options = {"relation": "add_or_remove_one", "random_state": 0, "trimmed": 0.2}
     exact = {
@@ -386,7 +386,7 @@ def test_bounds_are_shares_of_the_nominal_size():
         for size in (None, 4001, 8000)
     }
     assert exact[None] == exact[4001] == pytest.approx(0.81, abs=0.02)
-    assert exact[8000] > 1e6  # 80 % of 8000 rows are nowhere: the last candidate
+    assert exact[8000] > 1e6  # 80 % of 8000 rows are never reached: the last candidate
     with pytest.raises(ValueError, match=r"too little for the ranges of 1 columns of 50 rows"):
         PrivateBounds(0.1, size=50, relation="add_or_remove_one").fit(X[:60])
     with pytest.raises(ValueError, match="size must be at least half"):
@@ -447,7 +447,7 @@ def test_bounds_are_not_learned_of_empty_cells():
 
 
 def test_a_huge_number_is_cut_without_a_warning():
-    """It would tell that such a record is there."""
+    """A warning would reveal that such a record exists."""
     X = np.full((100, 1), 5e-4)
     X[3] = 1e308
     encoded = PublicEncoder({"x": (0.0, 1e-3)}).fit_transform(X)

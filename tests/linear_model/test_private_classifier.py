@@ -1,4 +1,4 @@
-"""The classifier over a loss and a method: the rules it shares with the other two, and its own."""
+"""PrivateClassifier: the rules that it shares with the other classifiers, and its own."""
 
 import json
 import math
@@ -40,7 +40,7 @@ class Rounded(losses.Loss):
 
 
 class MySGD(methods.SGD):
-    """A class that is not of the package."""
+    """A user-defined method."""
 
 
 def generic(loss=None, method="auto", **arguments):
@@ -48,7 +48,7 @@ def generic(loss=None, method="auto", **arguments):
 
 
 def same(model, other):
-    """The weights bit for bit, and the cards but for the line of the model's name."""
+    """Equal weights to the last bit, and equal cards except for the name of the model."""
     np.testing.assert_array_equal(model.coef_, other.coef_)
     np.testing.assert_array_equal(model.intercept_, other.intercept_)
     cards = [json.loads(each.privacy_.to_json()) for each in (model, other)]
@@ -205,7 +205,7 @@ def test_a_card_lists_each_event_once_with_its_count(events):
 @pytest.mark.parametrize("size", [None, 500])
 @pytest.mark.parametrize("K", [2, 3])
 def test_a_number_c_adds_the_penalty_to_the_problem_of_a_method(K, size):
-    """Next to no noise, and steps enough: the minimizer with that penalty."""
+    """Nearly no noise and enough steps give the minimizer with that penalty."""
     method = methods.GradientDescent(0.5, 400, mechanism="gaussian")
     model = generic(None, method, epsilon=1e9, delta=1e-5, C=0.02, size=size).fit(X, Y[K])
     D, penalty = np.column_stack([X, np.ones(600)]), dpa.regularizers.L2(1 / (0.02 * (size or 600)))
@@ -330,8 +330,8 @@ def test_a_missing_label_is_no_class():
 
 
 @pytest.mark.parametrize("kind", ["date", "datetime64[s]", "Int64", "boolean"])
-def test_nor_is_a_missing_date_or_a_missing_number_of_pandas(kind):
-    """NaT was a class of its own."""
+def test_a_missing_date_or_number_of_pandas_is_no_class(kind):
+    """NaT used to be a class."""
     import pandas as pd
 
     days = pd.Series(pd.to_datetime(["2020-01-01", None, "2021-01-01"] * 20))

@@ -91,7 +91,7 @@ def test_learns_a_line(kind, delta):
 
 @pytest.mark.parametrize("intercept", [True, False])
 def test_with_next_to_no_noise_it_is_ridge_regression(intercept):
-    """Dense and sparse rows, groups, ranges and the way back to the units of X and y."""
+    """Dense and sparse rows, groups, ranges and weights in the units of X and y."""
     random = np.random.default_rng(1)
     X = np.column_stack(
         [random.uniform(2, 8, 4000), random.uniform(-1, 0, 4000), np.zeros((4000, 3))]
@@ -130,7 +130,7 @@ def test_without_alpha_the_penalty_is_small_where_the_noise_is():
 
 
 def test_the_penalty_is_that_of_the_loss_in_use(monkeypatch):
-    """The noise of a narrow loss is shorter than that of a wide one, and so is the penalty."""
+    """The noise of a narrow loss is smaller than that of a wide one, and so is the penalty."""
     chosen, run = [], regressors.run
     monkeypatch.setattr(regressors, "run", lambda *given: chosen.append(given) or run(*given))
     model(epsilon=0.3).fit(*line(300))
@@ -159,7 +159,7 @@ def test_no_more_is_spent_than_was_given(seed, relation, delta):
     assert np.isfinite(fitted.predict(X)).all()
 
 
-# The law of the weights, computed apart from the package
+# The law of the weights, computed independently of the package
 
 
 def minimizer_law(x, y, ridge, scale, width=WIDTH):
@@ -263,7 +263,7 @@ def test_bad_input_is_one_sentence_and_costs_nothing(kind, monkeypatch):
         fails(r"alpha must lie in \[0, inf\)", alpha=-1.0)
         fails("alpha must be a number", alpha="best", error=TypeError)
         with pytest.warns(PrivacyWarning, match="R.2 is about 0.00"), pytest.raises(AssertionError):
-            model(kind, alpha=1e308).fit(X, y)  # which is much, but a number
+            model(kind, alpha=1e308).fit(X, y)  # large, but finite
     with pytest.raises(TypeError, match="sample_weight is refused"):
         model(kind).fit(X, y, sample_weight=np.ones(200))
     with pytest.raises(NotFittedError):
@@ -342,7 +342,7 @@ def test_a_constant_target_gives_a_constant():
 @pytest.mark.slow
 @pytest.mark.parametrize("data", regression.DATA)
 def test_it_is_better_than_noise_on_sufficient_statistics(data):
-    """Beside AdaSSP with the same budget, of which a pure guarantee leaves delta unspent."""
+    """Against AdaSSP with the same budget, of which a pure guarantee leaves delta unspent."""
     with regression.RegressionRunner({"dpanalysis": ""}) as runner:
         found = {
             (method, delta): np.median([
@@ -367,7 +367,7 @@ CASES = [
 @pytest.mark.slow
 @pytest.mark.parametrize(("case", "delta"), CASES)
 def test_what_is_expected_is_what_is_measured(case, delta):
-    """Of a linear target, as the rule takes it: as if spread evenly over its range."""
+    """Of a linear target, which the rule assumes to be uniform on its range."""
     (n, d, epsilon), scores = case, []
     for seed in range(5):
         random = np.random.default_rng(seed)
@@ -393,7 +393,7 @@ def test_little_data_is_met_by_a_warning_before_anything_is_spent(monkeypatch):
     assert not spent
 
 
-# The door
+# Pipelines, searches and ensembles
 
 
 def test_ranges_travel_through_a_pipeline():
@@ -474,9 +474,9 @@ def test_a_range_of_the_target_that_was_paid_for_is_on_the_card():
 @pytest.mark.parametrize(
     ("y", "row"),
     [
-        (pd.Series(pd.to_datetime(["2020-01-01"] * 4)), 0),  # was read as a number of microseconds
+        (pd.Series(pd.to_datetime(["2020-01-01"] * 4)), 0),  # used to be read as microseconds
         (np.array([1, 2, 3, 4], dtype="timedelta64[s]"), 0),
-        (np.array(["1", "x", "2", "y"], dtype=object), 1),  # X was blamed
+        (np.array(["1", "x", "2", "y"], dtype=object), 1),  # the message used to name X
         (["1", "2", "x", "3"], 2),
         ([1, 2, 3, 10**400], 3),
         ([1.0, 2.0, None, 3.0], 2),

@@ -1,4 +1,4 @@
-"""Fits on the same rows are seen, and the costs of an ensemble's parts are added."""
+"""Repeated fits on the same rows are detected, and the costs of an ensemble's parts are added."""
 
 import math
 import warnings
@@ -138,7 +138,7 @@ def test_a_share_is_estimated_from_the_least_digests():
         first, second = np.unique(digests[:10_000]), np.unique(digests[start : start + size])
         truth = max(0, min(10_000, start + size) - start) / min(size, 10_000)
         found = _common(_least(first), _least(second))
-        drawn = 512 * min(size / 10_000, 1.0)  # of the smaller set, as good as at random
+        drawn = 512 * min(size / 10_000, 1.0)  # of the smaller set, in effect at random
         assert abs(found - truth) <= 4.0 * math.sqrt(truth * (1.0 - truth) / drawn)
     assert _common(_least(first), _least(first[:0])) == 0.0
 
@@ -224,7 +224,7 @@ def test_a_record_that_was_drawn_often_pays_for_every_copy():
     plain = BaggingClassifier(model(0.5), 4, bootstrap=False, random_state=0).fit(X, Y > 0)
     assert privacy_of(plain).epsilon == pytest.approx(2.0)
     assert not any("drawn several times" in line for line in privacy_of(bag).not_counted)
-    alone = privacy_of(bag.estimators_)  # nobody can tell from these how often
+    alone = privacy_of(bag.estimators_)  # these do not show how often
     assert alone.epsilon == pytest.approx(2.0)
     assert any("drawn several times" in line for line in alone.not_counted)
 
@@ -273,7 +273,7 @@ def test_fits_of_what_is_searched_are_counted_or_the_sum_is_infinite():
         (lambda m: OneVsRestClassifier(m), {}),
     ],
 )
-def test_divisions_that_a_record_changes_are_told(meta, told):
+def test_divisions_that_a_record_changes_are_noted(meta, told):
     """One changed label moves some 140 of 900 records between shuffled stratified folds."""
     for relation in ("replace_one", "add_or_remove_one"):
         size = None if relation == "replace_one" else len(X)
@@ -284,8 +284,8 @@ def test_divisions_that_a_record_changes_are_told(meta, told):
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
-def test_labels_that_an_estimator_around_reads_off_the_records_are_told():
-    """One record of a label that nobody else has decides whether there is a fit for it."""
+def test_labels_that_a_meta_estimator_reads_off_the_records_are_noted():
+    """A single record with a unique label decides whether there is a fit for it."""
     declared, rare = model(classes=[0, 1]), np.zeros(400, dtype=int)
     rare[0] = 1
     one, two = (np.column_stack([Y > 0, each]).astype(int) for each in (0 * rare, rare))
@@ -308,7 +308,7 @@ def test_labels_that_an_estimator_around_reads_off_the_records_are_told():
 
 @pytest.mark.filterwarnings("ignore::dpanalysis.linear_model.PrivacyWarning")
 def test_a_list_of_splits_may_have_been_made_by_the_labels_or_copy_a_record():
-    """Fifty copies of a record are fifty records, and the sum counts one of them."""
+    """Fifty copies of a record are fifty records, but the sum counts one of them."""
     by_labels = list(StratifiedKFold(2).split(X, Y > 0))
     copies = [(np.repeat(np.arange(100), [50, *[1] * 99]), np.arange(100, 200))]
     for splits in (by_labels, copies):
@@ -357,7 +357,7 @@ def test_ranges_that_models_share_are_added_once():
 
 def test_what_has_no_sum_is_refused():
     one = model().fit(X, Y)
-    for other in (SimpleNamespace(inside=one), one.coef_, None):  # what it holds would cost nothing
+    for other in (SimpleNamespace(inside=one), one.coef_, None):  # its cost would not be counted
         with pytest.raises(ValueError, match="fitted must be a list of estimators, got"):
             privacy_of([one, other])
     with pytest.raises(ValueError, match="no fitted private model"):
@@ -368,7 +368,7 @@ def test_what_has_no_sum_is_refused():
 
 
 @pytest.mark.filterwarnings("ignore::dpanalysis.linear_model.PrivacyWarning")
-def test_draws_by_weights_are_no_bound():
+def test_draws_by_sample_weight_are_noted():
     """From scikit-learn 1.8 on weights decide which records a part is given; 1.6 refuses them."""
     bag = BaggingClassifier(model(0.5), 2, random_state=0)
     assert not any("its sample_weight" in n for n in privacy_of(bag.fit(X, Y > 0)).not_counted)

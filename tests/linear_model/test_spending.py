@@ -1,7 +1,7 @@
-"""Rules of everything that spends: cards add up, noise is what is charged, entropy is the system's.
+"""Rules for all spending: cards add up, noise matches its charge, entropy comes from the system.
 
-The charges are seen where guards grant them, the noise where it is drawn, and the entropy where
-the operating system is asked for it: whatever leads there must not change what a card states.
+Charges are observed in the guards, noise where it is drawn, and entropy at the operating system:
+the path to them must not change what a card states.
 """
 
 import contextlib
@@ -76,7 +76,7 @@ def watched():
 
 
 def spent(granted):
-    """The epsilon of what every guard has granted, at the delta of its budget, added."""
+    """The sum over guards of the epsilon that they granted, at the delta of their budget."""
     return math.fsum(privacy.epsilon(events, b.delta, b.relation) for b, events in granted)
 
 
@@ -108,7 +108,7 @@ def test_a_card_states_what_was_granted_and_no_more_was_than_was_asked_for(model
 @pytest.mark.slow
 @given(EPSILONS, st.sampled_from([2, 3]), st.sampled_from(RELATIONS))
 def test_the_noise_of_objective_perturbation_is_worth_what_is_charged(epsilon, K, relation):
-    """By the largest row alone: one in a cube moves the sum of gradients by the whole of it.
+    """By the largest row alone: in a cube it moves the sum of gradients by the full bound.
 
     With a scale s of noise in the maximum norm that costs at least 1/s, or 2/s where the record
     is replaced; a smaller scale would cost more than the budget, whatever the ledger says.
@@ -147,7 +147,7 @@ def test_private_bounds_spend_what_they_state(epsilon, d, relation):
 @pytest.mark.slow
 @given(EPSILONS, st.sampled_from([0.0, 1e-6]), st.floats(0.05, 0.95), st.sampled_from(RELATIONS))
 def test_a_choice_grants_its_runs_and_scores_what_its_ledger_says(epsilon, delta, share, relation):
-    """By the guards of the runs and scores: every one within the event that is charged."""
+    """By the guards of the runs and scores: each is within the event that is charged."""
     budget = dpa.Budget(epsilon, delta, relation)
     bound = dpa.RowBound(math.inf, 1.0)
     problem = dpa.ERM(X, 2.0 * Y[2] - 1.0, dpa.losses.Logistic(), dpa.regularizers.L2(0.1), bound)
@@ -205,7 +205,7 @@ SPENDERS = {
 
 @contextlib.contextmanager
 def entropy():
-    """Count the bytes that the sources of noise take; NumPy's generators are not to be had."""
+    """Count the bytes that sources of noise take, and refuse generators of NumPy."""
     taken = []
 
     def urandom(count):
@@ -332,7 +332,7 @@ RANGES = st.lists(
 def test_the_largest_row_within_public_ranges_is_within_the_bounds(ranges, sizes, sparse, data):
     """A corner: each number at the end that is further from 0, an indicator in each group.
 
-    So is the row of the design, and it says the same: nothing was cut.
+    So is the row of the design, with the same predictions: nothing was cut.
     """
     import scipy.sparse as sp
 
@@ -371,13 +371,13 @@ def test_rows_of_a_norm_keep_it_in_the_design(order, radius, d):
         problem = dpa.ERM(D, np.ones(2), dpa.losses.Logistic(), row_bound=design.row_bound)
         scale = problem._data.scale
         assert scale is None or np.min(scale) > 1.0 - 1e-9
-        # Scaled to a length of at most 1 a column, and 4: the rule for the penalty counts on it.
+        # Scaled to a length of at most sqrt(d) and 4, which the rule for the penalty assumes.
         assert np.linalg.norm(D[0, :d]) <= min(math.sqrt(d), 4.0) * (1.0 + 1e-9)
 
 
 @given(radius=st.floats(1e-3, 1e3), d=st.integers(1, 60))
 def test_rows_of_a_norm_have_the_length_of_so_many_columns_and_at_most_four(radius, d):
-    """The penalty and the solver go by a unit of the rows that only d decides."""
+    """The penalty and the solver assume a unit of the rows that depends on d only."""
     design, _ = design_of(dpa.RowBound(2, radius), None, d, False, False)
     (bound,) = design.row_bound
     assert bound.radius == pytest.approx(min(math.sqrt(d), 4.0))

@@ -1,4 +1,4 @@
-"""Fitted models as ordinary estimators: the same answers on any rows."""
+"""Fitted models as ordinary estimators: the same predictions on any rows."""
 
 import numpy as np
 import pandas as pd

@@ -51,7 +51,7 @@ OFFICER = "for what the ledger lists, which may not be all"
 
 @pytest.fixture(autouse=True, scope="module")
 def few_candidates():
-    """The sparse vector looks at 49 numbers and not at 56,001: what it costs is the same."""
+    """The sparse vector tries 49 candidates instead of 56,001, at the same cost."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("dpanalysis.preprocessing.private_bounds._CANDIDATES", FEW)
         yield
@@ -70,7 +70,7 @@ def card_of(fitted):
 
 
 def total_of(card):
-    """What the lines of the ledger about bounds add up to, and the epsilon of the fit itself."""
+    """The epsilon of the fit itself, and those of learned bounds in the ledger."""
     covered = any("PrivateBounds" in line for line in card.covered)
     assert covered == any("bounds learned" in line for line in card.ledger)
     paid = [float(line.split("epsilon ")[1]) for line in card.ledger if "bounds learned" in line]
@@ -180,7 +180,7 @@ def given_by_hand():
 def test_bounds_passed_on_by_hand_are_counted_once(number):
     estimator, rows = list(given_by_hand())[number]
     assert total_of(estimator.fit(rows, Y).privacy_) == (pytest.approx(1.0), [0.5])
-    # A pipeline in which others are learned adds those.
+    # A pipeline in which other bounds are learned adds their cost.
     if rows is X:
         both = make_pipeline(bounds(0.25), estimator).fit(X, Y)
         assert sorted(total_of(card_of(both))[1]) == [0.25, 0.5]
@@ -211,7 +211,7 @@ def test_an_encoder_passes_on_what_its_rows_and_ranges_were_learned_by(number):
         assert total_of(card) == (pytest.approx(1.0), [0.5])
 
 
-def test_an_encoder_knows_what_the_rows_of_its_fit_and_of_others_were_learned_by():
+def test_an_encoder_traces_bounds_of_the_rows_of_its_fit_and_of_others():
     unit, table = dict.fromkeys("abc", (0, 1)), pd.DataFrame(X, columns=list("abc"))
     rows = bounds().fit_transform(table)
     assert PublicEncoder(unit).fit(rows).columns_.epsilon == pytest.approx(0.5)
@@ -222,7 +222,7 @@ def test_an_encoder_knows_what_the_rows_of_its_fit_and_of_others_were_learned_by
 
 
 @given(key=st.sampled_from([0, -1, slice(1, 3), [0, 2], Ellipsis, None]), scale=st.floats(0.1, 9))
-def test_an_entry_of_a_learned_end_is_its_number_and_knows_its_fit(key, scale):
+def test_an_entry_of_a_learned_end_is_its_number_and_keeps_its_fit(key, scale):
     numbers, fit = np.array([1.0, -2.0, 3.0]), LearnedRanges(0.5)
     part = traced(numbers, (fit,))[key]
     np.testing.assert_array_equal(part, numbers[key])
@@ -289,7 +289,7 @@ def test_a_fit_of_several_says_that_the_others_cost_too(n_jobs):
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
-def test_so_does_a_fit_of_a_search_for_outliers_and_of_a_search_for_missing_values():
+def test_ransac_and_iterative_imputers_say_that_other_fits_cost_too():
     rows = np.random.default_rng(0).uniform(-1, 1, size=(300, 2))
     ridge = Ridge(bounds=(-1, 1), target_bounds=(-1, 1))
     found = RANSACRegressor(ridge, min_samples=100, max_trials=2).fit(rows, rows[:, 0])
@@ -319,7 +319,7 @@ KINDS = st.sampled_from(["after", "beside", "by hand"])
 @pytest.mark.slow
 @given(st.lists(st.tuples(st.floats(0.3, 2.0), KINDS), max_size=4))
 def test_the_card_is_the_sum_of_everything_that_was_spent(parts):
-    """Whatever private bounds are put together: each fit once, none forgotten."""
+    """For any combination of private bounds, each fit is counted exactly once."""
     small, y = X[:400, :1], Y[:400]
     before = [bounds(epsilon) for epsilon, how in parts if how == "after"]
     beside = [bounds(epsilon) for epsilon, how in parts if how == "beside"]
@@ -374,7 +374,7 @@ RESEARCH = "RESEARCH ONLY"
 
 @pytest.mark.parametrize("state", [1, np.random.default_rng(1), np.random.RandomState(1)])
 def test_a_model_of_bounds_learned_from_a_seed_is_for_research(state):
-    """Its card vouched for ranges whose noise anybody could draw again."""
+    """Its card used to cover ranges whose noise anybody could reproduce."""
     fitted = PrivateBounds(0.5, random_state=state).fit(X)
     by_hand = LogisticRegression(1.0, bounds=fitted.bounds_).fit(X, Y)
     piped = make_pipeline(clone(fitted), LogisticRegression(1.0)).fit(X, Y)
@@ -386,8 +386,8 @@ def test_a_model_of_bounds_learned_from_a_seed_is_for_research(state):
 
 
 @pytest.mark.parametrize("state", [None, "os", dpa.privacy.mechanisms.random_source("os")])
-def test_a_model_of_the_systems_entropy_is_not(state):
-    """What a private choice hands its candidates said RESEARCH ONLY, too."""
+def test_a_model_of_the_systems_entropy_is_not_for_research_only(state):
+    """The candidates of a private choice used to say RESEARCH ONLY, too."""
     fitted = PrivateBounds(0.5, random_state=state).fit(X)
     found = LogisticRegression(1.0, bounds=fitted.bounds_, random_state=state).fit(X, Y)
     card = privacy_of([found, clone(found).fit(X, Y), fitted])
@@ -395,7 +395,7 @@ def test_a_model_of_the_systems_entropy_is_not(state):
 
 
 def test_the_number_of_records_is_public_where_bounds_were_learned_by_it():
-    """The card of a nominal size said that this number was covered."""
+    """The card of a nominal size used to list this number as covered."""
     relation, size = "add_or_remove_one", 2100
     by_number = "the nominal size, the number of records, which"
     by_size = "the nominal size, but not the number of records"
@@ -407,7 +407,7 @@ def test_the_number_of_records_is_public_where_bounds_were_learned_by_it():
 
 @pytest.mark.parametrize("choose", [lambda table: [0, 2], make_column_selector(pattern="a")])
 def test_a_function_that_chooses_columns_may_look_at_the_records(choose):
-    """Columns of the largest variance, say: the card vouched for epsilon without a word."""
+    """For example by their variance: the card used to state epsilon without a note."""
     table = pd.DataFrame(X, columns=list("abc"))
     fitted = make_pipeline(ColumnTransformer([("x", bounds(), choose)]), model()).fit(table, Y)
     assert OFFICER in str(card_of(fitted)) and "ColumnTransformer" in card_of(fitted).not_counted[0]
@@ -432,7 +432,7 @@ def in_tables():
 
 @pytest.mark.parametrize("number", range(7))
 def test_bounds_are_traced_through_tables_and_sparse_rows(number):
-    """set_output(transform="pandas") before an encoder: the card was 1.0, without a word."""
+    """With set_output(transform="pandas") before an encoder the card used to state 1.0."""
     estimator, rows = list(in_tables())[number]
     fitted = estimator.fit(rows, Y)
     assert total_of(card_of(fitted)) == (pytest.approx(1.0), [0.5])
