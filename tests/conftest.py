@@ -8,11 +8,11 @@ import pytest
 from hypothesis import HealthCheck, Phase, settings
 
 matplotlib.use("Agg")
-# Modules and tests keep many objects, which every search for circles of garbage looks through.
+# Modules and tests keep many objects, which each garbage collection would scan.
 gc.set_threshold(50_000, 20, 50)
 
 settings.register_profile("dev", max_examples=50, deadline=None)
-# The same examples every time: a red run means a change. The faults of tests/mutants are noticed
+# The same examples every time: a failure means a change. The faults of tests/mutants are noticed
 # with 10 of them.
 settings.register_profile(
     "ci",
@@ -21,10 +21,10 @@ settings.register_profile(
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow],
 )
-# Others every time, and many: before a release.
+# Many new examples every time: before a release.
 settings.register_profile("thorough", settings.get_profile("dev"), max_examples=500)
-# For old versions of the dependencies, where it is whether everything runs, and for faults, which
-# need no simplest example.
+# For old versions of the dependencies, where everything must run, and for faults, which need no
+# minimal example.
 settings.register_profile(
     "few",
     settings.get_profile("ci"),
@@ -36,11 +36,11 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.ge
 
 @pytest.fixture
 def fails():
-    """A function that tells whether a claim fails, and stops as soon as that is certain."""
+    """A function that returns whether a claim fails, as soon as that is certain."""
     from dpanalysis.papers import registry
 
     class LeastEffort(registry.Effort):
-        """A third of the cases of the quick mode: enough for a fault that is put there."""
+        """A third of the cases of the quick mode: enough for an injected fault."""
 
         def cases(self, quick, full):
             return max(quick // 3, 2)
@@ -55,7 +55,7 @@ def fails():
                 evidence.append(each)
                 if not each.holds and (each.about == "used" or printed_holds):
                     break
-        except ValueError:  # refused at the door: the claim has the verdict "error"
+        except ValueError:  # refused arguments: the claim has the verdict "error"
             return True
         return registry.Outcome(claim, tuple(evidence), 0.0).failed
 

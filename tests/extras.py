@@ -1,6 +1,6 @@
-"""``python -m tests.extras [NAME ...]``: install each extra alone, and run what pages say of it.
+"""``python -m tests.extras [NAME ...]``: install each extra alone, and run its documented examples.
 
-Each in an environment of its own, which takes minutes and a network: for a release, not for every
+Each runs in a separate environment, which takes minutes and a network: for a release, not for every
 change. ``core`` is the package without extras. Exit status 1 if something failed.
 """
 
@@ -28,17 +28,17 @@ _PYTHON = re.compile(r"^```python\n(.*?)^```", re.M | re.S)
 
 @dataclass(frozen=True)
 class Example:
-    """What a page says of an extra.
+    """An example of an extra on a page.
 
-    ``says`` stands on the page. ``run`` is a command line in the checkout, where ``{out}`` is an
-    empty folder, or the Python to run there: the block that says it, or all of the page.
+    ``says`` is a text of the page. ``run`` is a command line in the checkout, where ``{out}`` is an
+    empty folder, or the Python to run there: the block with that text, or the whole page.
     """
 
     page: str
     says: str
     run: str
     also: tuple[str, ...] = ()  # what the page installs beside the extra
-    needs: str = ""  # a program without which there is nothing to run it on
+    needs: str = ""  # a program that the example needs
 
 
 _FIGURE = "python -m figures kuru_fig2 --quiet --out {out}"
@@ -133,7 +133,7 @@ def code(example: Example) -> str:
 
 
 def _shell(command: str, python: Path, log: Path) -> tuple[bool, float]:
-    """Run a command line in an environment; return whether it went well, and its seconds."""
+    """Run a command line in an environment; return whether it succeeded, and its seconds."""
     path = f"{python.parent}{os.pathsep}{os.environ['PATH']}"
     environment = {**os.environ, "PATH": path, "MPLBACKEND": "Agg", "PYTHONWARNINGS": "default"}
     environment["PIP_COMPILE"] = "0"  # few of the files are ever imported
@@ -147,7 +147,7 @@ def _shell(command: str, python: Path, log: Path) -> tuple[bool, float]:
 
 
 def _checked(name: str, folder: Path) -> Iterator[tuple[str, str, float]]:
-    """Yield what was done for an extra: the example, what came of it, and its seconds."""
+    """Yield the label, the outcome and the seconds of each example of an extra."""
     python, log = folder / "environment" / "bin" / "python", folder / "log"
     also = sorted({each for example in EXAMPLES[name] for each in example.also})
     wanted = "." if name == "core" else f".[{name}]"

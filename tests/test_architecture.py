@@ -1,4 +1,4 @@
-"""The house: imports run one way, importing is cheap, and the lower bounds are true."""
+"""Architecture: imports run one way, importing is cheap, lower version bounds are tested."""
 
 import ast
 import re
@@ -14,8 +14,8 @@ import dpanalysis
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "dpanalysis"
 
-# Room -> rooms whose modules it may import, itself aside. ``privacy.oracle``, with its
-# queries, is a room of its own: it joins the privacy core, which stands alone, to the methods.
+# Subpackage ("room") -> those whose modules it may import beside its own. ``privacy.oracle``, with
+# its queries, counts separately: it connects the privacy core, which imports none, to the methods.
 ALLOWED = {
     "dpanalysis": {"*"},
     "_devices": set(),
@@ -44,14 +44,14 @@ ALLOWED = {
     # Runs candidates as a user would.
     "tuning": {"experiments", "privacy", "privacy.oracle", "problems"},
     "plotting": set(),  # imports nothing but Matplotlib, and that late
-    # The audit looks at everything; nothing but the command line looks at it.
+    # The audit may import everything; only the command line imports it.
     "audit": {"*"},
-    # What papers claim, and what is true: looks at all, the audit included.
+    # The claims of papers: they may import everything, the audit included.
     "papers": {"*"},
-    # So do the checks of what users write; nothing looks at them.
+    # So may the checks of user-defined classes; nothing imports them.
     "testing": {"*"},
     "commands": {"datasets", "linear_model", "preprocessing"},
-    # Rules for another library's optimizers; nothing here looks at it.
+    # Rules for another library's optimizers; nothing here imports it.
     "opacus": {"clipping"},
     "__main__": {"dpanalysis", "papers", "commands"},  # the version is the package's
 }
@@ -77,7 +77,7 @@ def imports_of(path):
     """Modules of the package that a file imports, as dotted names below ``dpanalysis``.
 
     Anywhere in the file: inside functions and for type checkers, too. A name that an ``__init__``
-    passes on counts as an import of that package, and so do the names that it passes on late.
+    re-exports counts as an import of that package, and so does one that it re-exports lazily.
     """
     here = path.relative_to(PACKAGE).with_suffix("").parts
     package = here[:-1]
@@ -146,7 +146,7 @@ def test_imports_run_one_way(path):
 
 
 @pytest.mark.parametrize("room", ["dpanalysis", "tests", "figures", "benchmarks", "verdicts"])
-def test_a_file_is_one_idea_of_at_most_1000_lines(room):
+def test_a_file_has_at_most_1000_lines(room):
     lines = {path: path.read_text().count("\n") for path in (ROOT / room).rglob("*.py")}
     assert lines
     assert {path: count for path, count in lines.items() if count > 1000} == {}
@@ -167,7 +167,7 @@ def test_circles_are_found():
     graph = {"a": {"b"}, "b": {"c"}, "c": {"b", "d"}, "d": {"e"}, "e": set(), "f": {"d", "a"}}
     assert circles(graph) == {("b", "c")}
     assert circles({**graph, "e": {"a"}}) == {("a", "b", "c", "d", "e")}
-    # Imports inside functions count; an ``__init__`` imports what it passes on late.
+    # Imports inside functions count; an ``__init__`` imports what it re-exports lazily.
     assert "privacy.accounting.sampling" in IMPORTS["theory.second_order"]
     assert {"experiments.run", "experiments.result"} <= IMPORTS["experiments"]
 

@@ -1,4 +1,4 @@
-"""Figures of Xia et al. (2023) and Fang et al. (2023), tiny: what must hold of their tables."""
+"""Figures of Xia et al. (2023) and Fang et al. (2023) at a tiny scale: checks of their tables."""
 
 import os
 import re
@@ -29,7 +29,7 @@ DATA = os.environ.get("DPANALYSIS_DATA", "")
 
 @pytest.fixture(autouse=True)
 def no_data(monkeypatch):
-    """Stand-ins, also where the data sets are at hand."""
+    """Use stand-ins, even where the data sets are available."""
     monkeypatch.delenv("DPANALYSIS_DATA", raising=False)
 
 
@@ -184,7 +184,7 @@ def test_a_grid_goes_on_until_the_best_step_is_inside():
     peaks = {"GC": 2.0, "VC": 0.26, "Auto-S": 15.0}
     steps, inside, asked = tune(peaks, 6)
     assert steps == {"GC": 2.0, "VC": 0.25, "Auto-S": 16.0} and inside == [True, True, True]
-    assert asked == [9, 11, 13, 15, 15, 15, 15]  # cells are kept: the same ones cost nothing
+    assert asked == [9, 11, 13, 15, 15, 15, 15]  # cells are kept, and not computed again
 
 
 def test_a_grid_that_may_not_go_on_says_so():
@@ -272,7 +272,7 @@ def test_table(monkeypatch, tmp_path):
 def test_epochs(monkeypatch, tmp_path):
     original = clipping_epochs.settings("quick")
     changes = {"epochs": 3, "iterations": 135, "step_sizes": original["step_sizes"][-1:]}
-    assert original["widenings"] == 0  # one run chooses, another is drawn
+    assert original["widenings"] == 0  # one run selects the step, another is drawn
     tables, caption = made(clipping_epochs, changes, monkeypatch, tmp_path)
     curves = tables["curves"]
     assert set(clipping_epochs.QUANTITIES) <= set(curves)
@@ -283,8 +283,8 @@ def test_epochs(monkeypatch, tmp_path):
                 for rule in ("GC", "VC")
             )
             assert VC["clipping_frequency"][0] >= GC["clipping_frequency"][0]
-        # At the start all C see the same gradients, so a larger one clips less. Later each is on a
-        # path of its own: the smallest clips nearly all gradients, the largest few.
+        # At the start the gradients are the same for all C, so a larger one clips less. Later the
+        # paths differ: the smallest clips nearly all gradients, the largest few.
         for rule in ("GC", "VC"):
             starts = _clipping.where(curves, model=model, rule=rule, epoch=0.0)
             assert (np.diff(starts["clip_norm"]) > 0).all()
@@ -340,7 +340,7 @@ def test_gradients(monkeypatch, tmp_path):
     for training in clipping_gradients.TRAININGS:
         rows = _clipping.where(orders, training=training)
         assert rows["samples"].sum() == 20 * 128
-        assert rows["mean_cosine"].argmax() == len(rows["order"]) - 1  # large ones point along
+        assert rows["mean_cosine"].argmax() == len(rows["order"]) - 1  # large ones align best
         for r in (1e-3, 1e-2, 0.1):
             PSAC, Auto = (
                 _clipping.where(means, training=training, rule=rule, r=r)["cosine"]
@@ -439,7 +439,7 @@ def test_sampling_schemes(monkeypatch, tmp_path):
     for scheme in sampling_schemes.SCHEMES:
         mine = _clipping.where(costs, scheme=scheme)
         assert (np.diff(mine["epsilon"]) > 0.0).all()
-        # What a Poisson accountant says is above what records lose that choose for themselves.
+        # A Poisson accountant covers the loss only where records choose batches independently.
         believed = mine["by_poisson"] - mine["at_least"]
         assert (believed >= 0.0).all() == (scheme in ("poisson", "balls in bins"))
     accuracy = tables["accuracy"]

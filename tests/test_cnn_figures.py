@@ -1,4 +1,4 @@
-"""The figures of the papers' CNN, tiny: what must hold of their tables."""
+"""The figures of the papers' CNN at a tiny scale: checks of their tables."""
 
 import numpy as np
 import pytest
@@ -64,7 +64,7 @@ def test_heatmaps(monkeypatch, tmp_path):
     ("gain", "apart"), [((-0.004, 0.05), True), ((0.032, 0.052), False), ((0.12, 0.5), False)]
 )
 def test_a_gain_is_apart_from_the_published_one_beyond_the_spread_of_both(gain, apart):
-    """That gain, .12, has a spread of its own: .10, of five runs of .07 each."""
+    """The published gain, .12, has a spread of .10 itself, from five runs of .07 each."""
     assert cnn_table.is_apart(gain, 5) == apart
 
 
@@ -77,7 +77,7 @@ def test_clipping(monkeypatch, tmp_path):
         (rule, C): f
         for rule, C, f in zip(ends["rule"], ends["clip_norm"], ends["clipping_frequency"])
     }
-    # What GC clips VC clips, since it goes by an upper bound; and far more.
+    # VC clips what GC clips, since it uses an upper bound, and far more.
     assert frequency["GC", 100.0] < 0.01 < frequency["VC", 1.0]
     for clip_norm in (1.0, 100.0):
         assert 0.0 <= frequency["GC", clip_norm] <= frequency["VC", clip_norm] <= 1.0
@@ -98,7 +98,7 @@ def test_search(monkeypatch, tmp_path):
 
 
 def test_sums_take_the_path_of_a_device_too(monkeypatch):
-    """Nothing is asked of a device: the masks are then applied whether a sample is lost or not."""
+    """The device is not queried: masks are applied whether a sample is lost or not."""
     from dpanalysis import clipping
 
     problem = _cnn.load_problem("digits")

@@ -140,7 +140,7 @@ NEIGHBOURS = "1 1:1\n-1 2:1\n1 1:1 2:1\n", "1 1:1\n-1 2:1\n1 9:1\n"
     ],
 )
 def test_a_width_read_off_the_file_is_for_runs_that_are_not_private(tmp_path, made_of):
-    """Of neighbours one answer had 2 entries and one 9, at whatever epsilon was reported."""
+    """Answers on neighbouring files used to have 2 and 9 entries, at any reported epsilon."""
     method = dpa.methods.GradientDescent(0.1, 2)
     bound = dpa.RowBound(2, 1.0)
     shapes = set()
@@ -189,7 +189,7 @@ def test_a_width_read_off_the_file_is_refused_wherever_private_data_go(tmp_path)
     for each in [*made, *(part.with_intercept() for part in made)]:
         with pytest.raises(ValueError, match="n_features must be given"):
             each.problem().check_private()
-    # The same data, of a width that is stated.
+    # The same data with a stated width.
     X, y = datasets.load_libsvm(write(tmp_path / "f", 300 * NEIGHBOURS[0]), n_features=2)
     LogisticRegression(bounds=(0, 1), random_state=0).fit(X, y)
     datasets.Dataset(X, y, None, None, "mine", ()).with_intercept().problem().check_private()
@@ -336,7 +336,7 @@ def test_csv_arguments(tmp_path):
 
 
 def test_csv_cuts_a_huge_number_without_a_warning(tmp_path):
-    """It would tell that such a record is there."""
+    """A warning would reveal that such a record exists."""
     path = write(tmp_path / "f.csv", "a,y\n1e308,1\n5e-4,0\n-1.7e308,1\n")
     X, _ = datasets.load_csv(path, columns={"a": (0, 1e-3)})
     assert X.ravel().tolist() == [1.0, 0.5, 0.0]
@@ -514,7 +514,7 @@ def test_covertype_traps(tmp_path):
     np.testing.assert_array_equal(data.X[:, 0], [0, 1, 1])
     # Ten numbers in [0, 1], one of four areas and one of forty soils.
     assert [bound.radius for bound in data.row_bound] == [12.0, math.sqrt(12.0)]
-    write(tmp_path / "covtype.data", text + row.format(h=2000, c=2))  # the full file wins
+    write(tmp_path / "covtype.data", text + row.format(h=2000, c=2))  # the full file is read
     assert datasets.load("covertype", tmp_path).n == 4
     write(tmp_path / "covtype.data", text + row.format(h=2000, c=8))
     with pytest.raises(ValueError, match="expected classes 1 to 7"):
@@ -665,7 +665,7 @@ def test_real_counts_and_bounds(name):
     else:
         assert data.X_test.shape == test_shape
         assert np.unique(data.y_test, return_counts=True)[1].tolist() == list(test_classes)
-    for bound in data.row_bound:  # the published encoding obeys what it claims, with no clipping
+    for bound in data.row_bound:  # rows are within their bound, with no clipping
         norms = (abs(data.X) ** bound.order).sum(axis=1) ** (1 / bound.order)
         assert norms.max() <= bound.radius * (1 + 1e-6)
 

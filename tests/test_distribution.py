@@ -1,4 +1,4 @@
-"""The name that installs, and what package indexes show."""
+"""The name of the distribution, and its page on package indexes."""
 
 import importlib.util
 import re

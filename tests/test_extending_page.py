@@ -1,4 +1,4 @@
-"""The page about extending: each file works from outside the package and is as long as said."""
+"""The page about extending: each file works from outside the package and has the stated length."""
 
 import os
 import re
@@ -17,7 +17,7 @@ CHECKS = [block for block in BLOCKS if not block.startswith("# my_")]
 
 @pytest.fixture
 def outside(tmp_path, monkeypatch):
-    """A folder with the files of the page, where modules are looked for."""
+    """A folder with the files of the page, on the path of modules."""
     for name, text in FILES.items():
         (tmp_path / name).write_text(text, encoding="utf-8")
     monkeypatch.syspath_prepend(tmp_path)

@@ -23,7 +23,7 @@ def test_an_example_is_what_a_page_says(name, example):
     ast.parse(code)
 
 
-def test_a_name_that_is_none_is_refused(capsys):
+def test_an_unknown_extra_is_refused(capsys):
     with pytest.raises(SystemExit) as ended:
         extras.main(["tourch"])
     assert (

@@ -1,4 +1,4 @@
-"""The command line of the figures, with a tiny figure; and the theory figures against print."""
+"""The command line of the figures, with a tiny figure; theory figures against publications."""
 
 import contextlib
 import errno
@@ -96,7 +96,7 @@ def test_everything_is_written(run, capsys):
         "quick scale",
     ):
         assert text in page
-    assert "<tiny>" not in page and "http" not in page  # escaped, and nothing from elsewhere
+    assert "<tiny>" not in page and "http" not in page  # escaped, and no external links
     assert "tiny: A <tiny> figure" in capsys.readouterr().out
 
 

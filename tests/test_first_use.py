@@ -1,4 +1,4 @@
-"""What a newcomer types first and gets wrong: each message says what to do."""
+"""Common mistakes of new users: each message says what to do."""
 
 import subprocess
 import sys

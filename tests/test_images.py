@@ -1,4 +1,4 @@
-"""Fashion-MNIST and CIFAR-10: small files of the published formats, and pickles that do harm."""
+"""Fashion-MNIST and CIFAR-10: small files of the published formats, and harmful pickles."""
 
 import gzip
 import io
@@ -38,7 +38,7 @@ def test_fashion_mnist_reads_idx_files(tmp_path):
 
 
 def batches(protocol=2, rows=2, **changes):
-    """The six batches as published: a dict of bytes, pickled, and other fields beside."""
+    """The six batches as published: pickled dicts with keys of bytes, and further fields."""
     made = {}
     for name in [*(f"data_batch_{k}" for k in range(1, 6)), "test_batch"]:
         pixels = RNG.integers(0, 256, (rows, 3072), dtype=np.uint8)
@@ -54,7 +54,7 @@ def batches(protocol=2, rows=2, **changes):
 
 
 def as_python_2(content):
-    """A pickle of protocol 2 as Python 2 writes it: byte strings as they are, an old module."""
+    """A pickle of protocol 2 as Python 2 writes it: raw byte strings, an old module."""
     out = io.BytesIO()
 
     class Old(pickle._Pickler):
@@ -104,7 +104,7 @@ def test_cifar10_reads_the_published_layouts(layout, tmp_path, monkeypatch):
 
 
 class Harm:
-    """What a pickle may run when it is read."""
+    """An object whose pickle calls a function when it is read."""
 
     def __init__(self, function, *arguments):
         self.call = function, arguments

@@ -1,4 +1,4 @@
-"""The figure of noise allocations: errors in their order, and a search that finds what it can."""
+"""The figure of noise allocations: the order of errors, and an independent search."""
 
 import numpy as np
 import pytest

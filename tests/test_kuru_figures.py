@@ -63,8 +63,8 @@ def test_the_right_noise_costs_a_factor_two_in_the_gap():
 def test_published_noise_under_subsampling_is_not_private():
     """The authors' code inverts (3.5) for the batch, and then draws a standard deviation.
 
-    With the scales that it takes for deviations a run would cost exactly epsilon = 1; what it
-    draws is sqrt(2) smaller, which costs some 1.7 at m = n/100.
+    Used as scales, its standard deviations would cost exactly epsilon = 1; the scales that it
+    draws are sqrt(2) smaller, which costs about 1.7 at m = n/100.
     """
     result = cell("DP-NAG-opt", m=1000, published_noise=True, replicates=1, iterations=200)
     assert 1.6 < result["epsilon"] < 1.8
@@ -103,7 +103,7 @@ def test_curves_of_a_vector_figure():
 
 
 def test_published_ends_are_those_of_the_curves(monkeypatch):
-    """All 96, where a copy of the authors' repository is at hand; else the 24 that were read."""
+    """All 96, where a copy of the authors' repository is available; else the 24 that were read."""
     looked = 0
     for (m, c), ends in _published.FINALS.items():
         assert set(ends) == set(_kuru.ALGORITHMS) and all(len(e) == 4 for e in ends.values())
@@ -133,7 +133,7 @@ def test_captions_say_what_was_found():
     tables = _ledger.read("kuru_fig3")[1]
     caption = kuru_fig3.caption(tables, "paper")
     assert caption.count("is confirmed") == 2 and "Finding: that heavy ball" in caption
-    # An algorithm that ends higher than gradient descent refutes what is said of it.
+    # An algorithm that ends higher than gradient descent refutes the claim about it.
     summary = dict(tables["summary"])
     slow = np.isin(summary["algorithm"], ("DP-HB", "DP-NAG"))
     summary["log10_final_gap"] = summary["log10_final_gap"] + 5.0 * slow

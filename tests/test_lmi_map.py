@@ -1,4 +1,4 @@
-"""The map of certified rates: numbers on the right side of what is known, and a picture."""
+"""The map of certified rates: rates between known bounds, and the drawing."""
 
 import numpy as np
 import pytest
@@ -25,7 +25,7 @@ def test_rates_are_where_they_belong(tables):
     assert not found[exact >= 1].any() and 50 < found.sum() < (exact < 1).sum()
     assert (table["certified_rate"][found] >= exact[found] - 1e-9).all()
     assert (table["certified_rate"][found] < 1).all()
-    still = found & (table["momentum"] == 0)  # gradient descent: nothing is lost
+    still = found & (table["momentum"] == 0)  # gradient descent: the certificate is tight
     assert still.sum() == 14
     np.testing.assert_allclose(table["certified_rate"][still], exact[still], atol=1e-5)
     for row in (3, 57, 120, 199):  # each rate stands beside its own setting

@@ -1,4 +1,4 @@
-"""The faults that a machine puts in are the ones meant, and the stored results fit the code."""
+"""Mutation operators make the intended faults, and the stored results fit the code."""
 
 import ast
 from functools import cache

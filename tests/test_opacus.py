@@ -1,4 +1,4 @@
-"""Our rules inside Opacus: sums, refusals, and whole trainings."""
+"""Clipping rules of this package in Opacus: sums, refusals, and whole training runs."""
 
 import math
 import re
@@ -34,7 +34,7 @@ def network():
 
 
 class Gain(nn.Module):
-    """A layer with a number for a parameter."""
+    """A layer with a scalar parameter."""
 
     def __init__(self):
         super().__init__()
@@ -159,7 +159,7 @@ def test_a_parameter_frozen_with_its_gradient_is_refused(name):
 
 
 def test_a_parameter_frozen_between_the_parts_of_a_batch_is_refused():
-    """Its sum would stay, and be added to that of a later batch of which it is no part."""
+    """Otherwise its sum would be kept, and added to that of a later batch."""
     X, y = data()
     module, optimizer, _ = private("per_sample_adaptive", X, y, noise=1.0)
     for last in (False, True):
@@ -192,7 +192,7 @@ def test_what_cannot_be_done_is_named():
 
 
 def test_secure_noise_is_that_of_the_engine():
-    """The secure generator of Opacus needs a package of its own; any other stands for it."""
+    """The secure generator of Opacus needs another package; a plain one replaces it."""
     secure = torch.Generator()
     engine = ours.PrivacyEngine()
     engine.secure_mode, engine.secure_rng = True, secure
@@ -221,7 +221,7 @@ def test_both_programs_of_the_page_run_and_spend_the_same(capsys):
 
 
 def test_weights_of_a_low_precision_are_no_larger_than_the_norm_allows():
-    """A weight of 1e6 is infinite in half precision, and infinity times 0 is no number."""
+    """A weight of 1e6 is infinite in half precision, and infinity times 0 is NaN."""
     X, y = torch.tensor([[0.5, 1.0, 0.0, 0.0], [0.0] * 4]).half(), torch.zeros(2)
     module = nn.Linear(4, 1, bias=False).half()
     loader = torch.utils.data.DataLoader(torch.utils.data.TensorDataset(X, y), batch_size=2)

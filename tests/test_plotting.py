@@ -1,4 +1,4 @@
-"""Plots say what the arrays say, and look the same for the same algorithm."""
+"""Plots show the values of their arrays, and each algorithm in one style."""
 
 import subprocess
 import sys
@@ -71,7 +71,7 @@ def test_letters_and_one_legend():
     assert [ax.get_title(loc="left") for ax in axes.flat] == ["(a)", "(b)", "(c)", "(d)"]
     assert plotting.panels(1, 1)[1][0, 0].get_title(loc="left") == ""
     plotting.shared_legend(figure, axes)
-    assert figure.legends == []  # nothing to say
+    assert figure.legends == []  # no entries
     for ax in axes.flat:
         for name, values in {"GD": [1, 2], "HB": [2, 3]}.items():
             plotting.curve(ax, [0, 1], values, label=name)

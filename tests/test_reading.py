@@ -1,4 +1,4 @@
-"""What readers see names papers by authors and year; ids of claims (001-9) are no paper numbers."""
+"""Texts for readers name papers by authors and year; ids of claims (001-9) are allowed."""
 
 import re
 import subprocess
@@ -46,7 +46,7 @@ def files():
         yield from [path] if path.is_file() else sorted(path.rglob("*.*"))
 
 
-# Pages of the site that are made of these may be in the making at this moment.
+# Generated pages of the site, which may be incomplete at this moment.
 MADE = {"_generated", "_build"}
 SOURCES = [
     path

@@ -1,4 +1,4 @@
-"""The ledger of results: what is stored, what is written from it, what still comes out."""
+"""The ledger of results: stored entries, pages written from it, and verification."""
 
 import json
 import re
@@ -20,7 +20,7 @@ from figures._ledger import digest, probes
 
 ROOT = Path(__file__).parents[1]
 COMMIT = "0123456789" * 4
-#: Figures stored before results had to name what made them: no other may ever wait.
+#: Figures stored before provenance was required: no other may wait for it.
 WAITED = {
     *("clipping_epochs", "clipping_gradients", "clipping_heatmaps", "clipping_privacy"),
     *("clipping_seconds", "cnn_clipping", "cnn_gradients", "cnn_heatmaps", "cnn_table"),
@@ -84,7 +84,7 @@ def tiny(monkeypatch, tmp_path):
 def test_an_entry_says_what_made_it(tiny, tmp_path):
     folder = tmp_path / "results" / "tiny"
     assert {path.name for path in folder.iterdir()} == {
-        *("about.json", "cells.csv", "cubes.csv", "cubes.json"),  # nothing of the paper's
+        *("about.json", "cells.csv", "cubes.csv", "cubes.json"),  # no published data
     }
     about, tables = _ledger.read("tiny")
     assert about["settings"] == {"n": 4} and about["cells"] == 4 and about["commit"]
@@ -197,7 +197,7 @@ def test_verify_names_what_it_does_not_know(tiny, capsys):
         assert stop.value.code == 2 and message in capsys.readouterr().err
 
 
-# ---------------------------------------------------------------- what made it
+# ---------------------------------------------------------------- provenance
 
 
 def test_a_commit_is_clean_where_the_python_files_are(tmp_path, monkeypatch):
@@ -212,10 +212,10 @@ def test_a_commit_is_clean_where_the_python_files_are(tmp_path, monkeypatch):
         subprocess.run(["git", *words], cwd=tmp_path, check=True)
     clean = commit(tmp_path)
     assert _provenance.is_clean(clean) and clean != COMMIT
-    for name in ("figures/results/b.csv", "README.md"):  # what storing itself writes
+    for name in ("figures/results/b.csv", "README.md"):  # files that storing writes
         (tmp_path / name).write_text("2\n")
     assert commit(tmp_path) == clean
-    (tmp_path / "dpanalysis" / "b.py").write_text("3\n")  # unknown to git
+    (tmp_path / "dpanalysis" / "b.py").write_text("3\n")  # untracked
     assert commit(tmp_path) == f"{clean}-dirty"
 
 
@@ -251,7 +251,7 @@ def test_a_maker_that_does_not_say_all_is_unknown(tiny, lacks):
     assert not _provenance.is_known("tiny", {**maker, **lacks})
     (name,) = lacks
     without = {key: value for key, value in maker.items() if key != name}
-    # Sweeps have one thread of the CPU, and old entries one commit; the rest must be named.
+    # Sweeps run on one CPU thread, and old entries have one commit; the rest must be named.
     implied = name in ("device", "threads", "commit")
     assert _provenance.is_known("tiny", without, COMMIT) == implied
     tiny.NEEDS = "torch"
@@ -260,7 +260,7 @@ def test_a_maker_that_does_not_say_all_is_unknown(tiny, lacks):
 
 @pytest.fixture
 def waits(tiny, tmp_path):
-    """The ledger, with two of four cells of an unknown maker; and the folder of kept cells."""
+    """The ledger, with two of four cells of unknown provenance; and the folder of kept cells."""
     about = _ledger.read_about("tiny")
     about["made_by"].append({"code": "unknown"})
     rows = _ledger.read_cells("tiny")
@@ -301,7 +301,7 @@ def test_what_waits_is_said_and_computed_again(waits, tmp_path, capsys, monkeypa
     assert code == 75 and calls == [] and "2 cells of 1 figures wait" in said
     assert _provenance.listed() == {"tiny": 2}
     code, said = again(capsys, tmp_path / "out")
-    assert code == 0 and sorted(calls) == [2, 3]  # those of the known maker were kept
+    assert code == 0 and sorted(calls) == [2, 3]  # those of known provenance were kept
     assert "of 4 cells that were stored before, 4 agree to the last bit and 4 within" in said
     assert _provenance.waiting() == _provenance.listed() == {}
     assert "Provenance" not in _pages.caption("tiny")

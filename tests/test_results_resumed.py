@@ -1,4 +1,4 @@
-"""The ledger goes on: more cells beside those that it has, and what a stopped run leaves."""
+"""Extending the ledger: new cells beside stored ones, and cells of stopped runs."""
 
 import json
 import sys
@@ -25,7 +25,7 @@ def square(x):
 
 @pytest.fixture
 def run(monkeypatch, tmp_path):
-    """Return a function that stores so many squares, and returns exit code and computed ones."""
+    """Return a function that stores ``count`` squares; it returns the exit code and new cells."""
     module, folders = types.ModuleType("figures.squares"), iter(range(9))
 
     def compute(scale, *, jobs, cache, progress):
@@ -45,7 +45,7 @@ def run(monkeypatch, tmp_path):
         module.count = count
         CALLS.clear()
         monkeypatch.setattr(_provenance, "commit", lambda: 40 * commit)
-        out = str(tmp_path / f"machine {next(folders)}")  # which has kept nothing
+        out = str(tmp_path / f"machine {next(folders)}")  # with no cells kept
         argv = ["--scale", "paper", "--store", "--quiet", "--jobs", "1", "--out", out]
         return cli.main([*argv, *arguments]), sorted(CALLS)
 

@@ -1,4 +1,4 @@
-"""The figures of Chen and Lee (2020) at a tiny scale: what must hold of their tables."""
+"""The figures of Chen and Lee (2020) at a tiny scale: checks of their tables."""
 
 import math
 import re
@@ -28,7 +28,7 @@ SEARCH = AboveThreshold("laplace", 20.0, 40.0, 1.0, 20, shared=True)  # epsilon_
 
 @pytest.fixture(autouse=True)
 def no_data(monkeypatch):
-    """Stand-ins, also where the data sets are at hand."""
+    """Use stand-ins, even where the data sets are available."""
     monkeypatch.delenv("DPANALYSIS_DATA", raising=False)
 
 
@@ -98,7 +98,7 @@ def test_runs_under_the_printed_accounting_are_not_private():
 
 @pytest.mark.slow
 def test_what_a_run_has_spent():
-    """Of a filter at a Renyi order, of one in zCDP, of a plan, and of the printed accounting."""
+    """Under a filter at a Renyi order, a zCDP filter, a plan, and the printed accounting."""
     spent = {}
     for name in ("DP-BLSGD", "DP-BLGD", "DP-SGD", "DP-BLSGD, as printed"):
         spent[name] = _search.run_cell("census", "logistic", name, 0.8, 0, 10)["epsilon_spent"]
@@ -120,7 +120,7 @@ def test_what_a_budget_buys():
 
 
 def test_folds_and_seeds(monkeypatch, tmp_path):
-    """Those that are asked for, else those of the stored results, else the paper's."""
+    """Those of the environment, else those of the stored results, else the paper's."""
     assert _search.repetitions("search_accuracy", "quick", folds=10, seeds=5) == {"folds": 1}
     monkeypatch.setattr(_search._ledger, "RESULTS", tmp_path)
     ask = partial(_search.repetitions, "any", "paper", folds=10, seeds=5)
@@ -259,7 +259,7 @@ def test_hyperparameters(monkeypatch, tmp_path):
 
 
 def test_what_is_said_to_be_best_must_lead_every_other_value():
-    """With the values of a t law of two degrees of freedom, at 97.5% and at 1 - .025/2."""
+    """With quantiles of a t law of two degrees of freedom, at 97.5% and at 1 - .025/2."""
 
     def verdict(*leads):
         rows = [
@@ -379,14 +379,14 @@ def test_mlp(monkeypatch, tmp_path):
     powers = np.log(steps / steps.max()) / math.log(0.8)
     np.testing.assert_allclose(powers, np.round(powers), atol=1e-9)
     assert np.isnan(sgd["step_size"]).all()
-    # A batch of its own amplifies the small cost of a search on its own.
+    # With a fresh batch the small cost of a search is amplified separately.
     assert spent["DP-BLSGD, fresh batch"][-1] < spent["DP-SGD"][-1] < spent["DP-BLSGD"][-1]
     assert spent["as printed"][0] == 0.0 and (np.diff(spent["as printed"]) > 0).all()
     assert "which is unproved" in caption and "Finding: open, on 1 seed:" in caption
     free = {name: where(curves, method=name) for name in ("non-private Adam", search_mlp.UNCLIPPED)}
     ends = [mine["objective"][-1] for mine in free.values()]
     assert ends[0] != ends[1] and max(ends) < 4.0  # clipping at 3 changes Adam, too
-    # The same rho an iteration: rivals and line search spend alike, whatever sums round to.
+    # The same rho per iteration: both baselines have the same cost.
     spent_by = [
         search_mlp.epsilons(name, {**search_mlp.settings("quick")}, np.array([20]))[0]
         for name in ("DP-SGD", "DP-Adam")
@@ -395,7 +395,7 @@ def test_mlp(monkeypatch, tmp_path):
 
 
 def test_verdicts_on_curves():
-    """Ahead of both rivals beyond the seeds' spread, behind, or neither."""
+    """Ahead of both baselines beyond the seeds' spread, behind, or neither."""
 
     def curves(early, last, objective):
         rows = [

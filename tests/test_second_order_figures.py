@@ -1,4 +1,4 @@
-"""The figures of Gao and Wright (2023) at a tiny scale: what must hold of their tables."""
+"""The figures of Gao and Wright (2023) at a tiny scale: checks of their tables."""
 
 import math
 import os
@@ -22,7 +22,7 @@ DATA = os.environ.get("DPANALYSIS_DATA")
 
 @pytest.fixture(autouse=True)
 def no_data(monkeypatch):
-    """Stand-ins, also where the data sets are at hand."""
+    """Use stand-ins, even where the data sets are available."""
     monkeypatch.delenv("DPANALYSIS_DATA", raising=False)
 
 
@@ -80,7 +80,7 @@ def test_runs_of_both_sensitivities_are_the_same_until_a_hessian_is_asked_for():
 
 
 def test_patience():
-    """What is cut could not have stopped: noise alone is too long, whatever the gradient."""
+    """Runs that are cut could not have stopped: the noise alone exceeds the tolerance."""
     problem = _second_order.load_problem("clouds", "GemanMcClure")
     limits = {}
     for name in ("OPT", "2OPT"):
@@ -98,7 +98,7 @@ def test_patience():
     assert limits["OPT", 1.0] == 4 * 30 and limits["2OPT", 1.0] == 44 + 30
 
 
-def test_the_saddle_is_one():
+def test_the_saddle_is_stationary_with_negative_curvature():
     problem = _second_order.saddle_problem(30_000, 5)
     w = _second_order.saddle(5)
     assert np.linalg.norm(problem.gradient(w)) < 1e-3  # the noise features: of order n^-1/2
@@ -115,7 +115,7 @@ def test_the_saddle_is_one():
 
 
 def test_unit_constants_are_bounds_too():
-    """G = M = 1 hold where less is true: steps are shorter, and what noise costs is as before."""
+    """G = M = 1 are valid but larger bounds: steps are shorter, sensitivities unchanged."""
     problem = _second_order.load_problem("clouds", "GemanMcClure", "unit")
     sharp = _second_order.load_problem("clouds", "GemanMcClure")
     assert problem.L == problem.hessian_lipschitz == 1.0 > sharp.L > sharp.hessian_lipschitz
@@ -194,7 +194,7 @@ def test_tables(monkeypatch, tmp_path):
     assert "With G = M = 1, which the paper's tolerances imply, all of this is open" in caption
     report = second_order_tables.report(tables)
     stops, ends = (second_order_tables.counts(means, name) for name in ("found", "true_point"))
-    assert all(stops[name] <= ends[name] for name in stops)  # whatever stops at one ends at one
+    assert all(stops[name] <= ends[name] for name in stops)  # runs that stop at a point end at one
     assert f"| DP-TR | {stops['DP-TR']} of 1 | {ends['DP-TR']} of 1 |" in report["found"]
 
 
@@ -259,7 +259,7 @@ def test_complexity(monkeypatch, tmp_path):
 
 
 def test_what_is_found_beside_the_trust_region_names_both_starts():
-    """Found where most settings of both starts have it, and else by the start, or not at all."""
+    """Found if most settings of both starts show it; else with the start named, or not found."""
 
     def rows(start, method, iterations, seconds):
         each = {"start": start, "method": method, "stopped": 1.0, "loss": 1.0}

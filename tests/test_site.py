@@ -1,6 +1,6 @@
-"""The site's sources: every page is reached, every public name has one, its code runs.
+"""Sources of the site: every page is linked, every public name has a page, all code runs.
 
-The site itself is built by ``python -m sphinx -W`` and looked at by ``docs/check.py``.
+The site itself is built by ``python -m sphinx -W`` and checked by ``docs/check.py``.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def test_every_public_name_has_a_page():
             pattern = rf"^   {each}$|``{each}`` is|autodata:: {name}\.{each}$|<{name}\.{each}>`"
             assert re.search(pattern, pages[name], re.M), f"{name}.{each}"
     listed = re.findall(r"is :obj:`([\w.]+)`", "".join(pages.values()))
-    assert listed  # a name that stands in two modules is described in one
+    assert listed  # a name in two modules is described in one
     for full in listed:
         module, _, each = full.rpartition(".")
         assert re.search(rf"^   {each}$", pages[module], re.M), full
