@@ -77,7 +77,7 @@ def test_samples_in_single_precision_are_scaled_to_within_their_bound():
 
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize("at_once", [True, False])
-def test_images_give_the_same_bits_however_they_lie(at_once, channels):
+def test_images_give_the_same_bits_in_any_memory_layout(at_once, channels):
     """The kernels depend neither on the place of a record nor on the memory layout of ``X``."""
     convolution = nn.Conv2d(channels, 4, 3, padding=1)
     module = nn.Sequential(convolution, nn.ReLU(), nn.Flatten(), nn.Linear(192, 3))
@@ -207,7 +207,7 @@ class Nested(Dataset):
         return tuple(each[i] for each in self.X), self.y[i]
 
 
-def test_a_dataset_of_several_inputs_is_what_its_arrays_are():
+def test_a_dataset_of_several_inputs_equals_its_arrays():
     X, y = four_inputs(11)
     module = Four()
     problem = dpa.problems.Module(module, X, y)
@@ -604,7 +604,7 @@ class Own(nn.Sequential):
 
 @pytest.mark.parametrize("own", [False, True])
 @pytest.mark.parametrize("labels", [True, False])
-def test_samples_that_a_module_does_not_take_are_told_by_their_shape(own, labels):
+def test_samples_that_a_module_does_not_take_are_named_by_their_shape(own, labels):
     X, y = rows(12, 0)
     module = Own(nn.Linear(5, 2)) if own else nn.Sequential(nn.Linear(5, 2))
     y, loss = (y, "cross_entropy") if labels else (np.zeros((12, 2)), "mse")
@@ -623,7 +623,7 @@ def test_a_loss_of_one_argument_is_refused():
         dpa.problems.Module(network(), X, y, lambda outputs: outputs.sum(dim=1))
 
 
-def test_inference_mode_is_refused_before_anything_is_paid():
+def test_inference_mode_is_refused_before_any_charge():
     X, y = rows(12, 0)
     problem, budget = dpa.problems.Module(network(), X, y), dpa.Budget(1.0)
     method = dpa.methods.GradientDescent(0.1, 2, clipping=RULES[0])

@@ -741,7 +741,7 @@ def test_frozen_layers_that_mix_samples_in_their_mode_are_refused(layer, message
         dpa.problems.Module(module, *_small())
 
 
-def test_a_frozen_backbone_stays_what_it_is_and_only_the_head_is_trained():
+def test_a_frozen_backbone_is_unchanged_and_only_the_head_is_trained():
     module, shape = MODULES["backbone"]()
     X, y = torch.randn(200, *shape), torch.randint(0, 3, (200,))
     problem = dpa.problems.Module(module, X, y)
@@ -824,7 +824,7 @@ class Stream(IterableDataset):
 
 
 @pytest.mark.slow
-def test_a_dataset_of_pairs_is_read_once_and_is_what_its_arrays_are():
+def test_a_dataset_of_pairs_is_read_once_and_equals_its_arrays():
     X, y = _small()
     module = nn.Linear(4, 3)
     by_arrays = dpa.problems.Module(module, X, y)

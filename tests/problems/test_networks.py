@@ -358,7 +358,7 @@ def test_private_runs_learn_and_their_ledger_is_right(digits, kind, method, leas
     assert result.private and result.status == "finished"
     assert (result.history["accuracy"][-1] > least).all()
     assert result.history["accuracy"][0].max() < 0.3
-    # One record moves the mean by at most clip_norm over the expected batch, but for rounding.
+    # One record moves the mean by at most clip_norm over the expected batch, up to rounding.
     (run,) = result.ledger.events
     assert run.count == build.iterations
     (event,) = run.event.events

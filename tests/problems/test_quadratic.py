@@ -76,7 +76,7 @@ def test_ball_is_uniform_and_its_labels_follow_the_model():
     norms = np.abs(data.X).sum(axis=1) / 20
     # norm^d is uniform on [0, 1]: the mean of n uniforms lies within 6/sqrt(12 n) of 1/2,
     # and by the Dvoretzky-Kiefer-Wolfowitz bound the distribution within sqrt(ln(2/a)/(2n)),
-    # but for false alarms of probability a < 1e-8.
+    # except for false alarms of probability a < 1e-8.
     u = np.sort(norms**d)
     gap = np.abs(u - (np.arange(n) + 0.5) / n).max()
     assert gap <= math.sqrt(math.log(2 / 1e-8) / (2 * n)) + 1 / n
