@@ -128,7 +128,7 @@ def unrolled(ledger):
 def test_two_measurements_are_as_good_as_one_at_the_grown_budget(monkeypatch):
     """Their weighted mean has the variance of one measurement that costs the sum.
 
-    4 x 500 coordinates: the variance lies within 20% but for a chance below 1e-6, by chi-square
+    4 x 500 coordinates: the variance lies within 20% except with chance below 1e-6, by chi-square
     with 2000 degrees of freedom (5% and 7% here are 1 and 2 standard deviations).
     """
     rho, growth, n = 0.01, 3.0, 300

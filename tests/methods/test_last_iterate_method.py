@@ -445,7 +445,7 @@ UNMET = [
 
 
 @pytest.mark.parametrize(("reason", "make", "method", "options"), UNMET)
-def test_a_premise_that_fails_is_named_before_anything_is_paid(reason, make, method, options):
+def test_a_premise_that_fails_is_named_before_any_charge(reason, make, method, options):
     guard = Filter(dpa.Budget(1.0, delta=1e-6))
     with pytest.raises(ValueError, match=reason):
         dpa.minimize(make(), LastIterate(method), guard, rng=0, **options)
@@ -468,7 +468,7 @@ def test_other_refusals():
     dpa.minimize(logistic(), LastIterate(steps(just)), BUDGET, rng=0)
 
 
-def test_a_penalty_elsewhere_is_refused():
+def test_a_penalty_with_another_minimum_is_refused():
     class Away(dpa.regularizers.L2):
         mu = L = 0.1
         hessian_lipschitz = 0.0
@@ -549,7 +549,7 @@ def test_only_the_last_iterate_leaves():
     assert not any(w.tobytes() in stored for w in between)
 
 
-def test_an_interrupted_run_has_paid_and_releases_nothing():
+def test_an_interrupted_run_is_charged_and_releases_nothing():
     guard = Filter(BUDGET)
     one = mu_of(query(0.5, 9, 1.0, d=3), logistic().facts(REPLACE))
     std = one / math.sqrt(2.0 * 0.6 * guard.limit)  # six tenths of the filter
@@ -568,7 +568,7 @@ def test_an_interrupted_run_has_paid_and_releases_nothing():
     assert error.value.partial.iterations == 0 and not error.value.partial.ledger.events
 
 
-def test_an_exception_in_a_step_has_paid():
+def test_a_run_that_fails_in_a_step_is_charged():
     guard = Filter(BUDGET)
     with pytest.raises(ZeroDivisionError):
         method = LastIterate(steps(noise=np.full(12, 0.2)))

@@ -167,7 +167,7 @@ def test_a_gaussian_search_is_charged_for_its_cap():
         dpa.minimize(logistic(), M.LineSearchGD(noise="gaussian"), dpa.Budget.zcdp(1.0))
 
 
-def test_a_fresh_batch_is_an_event_of_its_own():
+def test_a_fresh_batch_is_a_separate_event():
     method = M.LineSearchSGD(
         dpa.Poisson(0.2), rho=0.01, epsilon=0.1, iterations=4, fresh_batch=True
     )

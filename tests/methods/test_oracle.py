@@ -239,7 +239,7 @@ def test_a_question_of_several_choices_uses_up_as_many(named, asked):
                 batch.ask(choose(count))
 
 
-def test_two_oracles_are_never_promised_the_same_remainder():
+def test_two_oracles_never_spend_the_same_remainder():
     """Interleaved batches, and threads: a filter of 1 grants two answers of 1/2, no more."""
     problem = problem_of(np.ones((10, 2)), np.ones(10))  # scale .8 costs .5
     guard = Filter(dpa.Budget(1.0))
@@ -366,7 +366,7 @@ def test_a_closed_batch_answers_no_more():
 
 
 @pytest.mark.parametrize("w", [np.zeros((2, 2)), np.zeros(3), np.zeros((1, 3)), np.zeros((0, 2))])
-def test_every_row_has_noise_of_its_own(w):
+def test_every_row_has_independent_noise(w):
     """If two rows shared the noise of one source, their difference would be exact."""
     problem = counting()
     oracle = oracle_of(problem)
@@ -711,7 +711,7 @@ def test_a_guard_for_one_answer_takes_one_source(wrap):
         PrivateOracle(problem, problem.facts("replace_one"), guard, [1, 2, 3])
 
 
-def test_a_scale_that_changes_once_it_is_paid_changes_no_noise():
+def test_a_scale_that_changes_after_its_charge_changes_no_noise():
     answers = []
     for scale in (np.array(50.0), 50.0):
         oracle = oracle_of(counting(), guard=Filter(dpa.Budget(10.0)))
@@ -769,7 +769,7 @@ def test_streams_that_overlap_are_refused():
         oracles[1].gradient(np.zeros(2), dpa.Full(), "laplace", 1.0)
 
 
-def test_a_filter_pays_for_one_replicate():
+def test_a_filter_takes_one_replicate():
     """Otherwise the filter would be charged once for fifty answers."""
     problem, guard = problem_of(np.ones((10, 2)), np.ones(10)), Filter(dpa.Budget(1.0))
     for replicates in (0, 2, 50):
@@ -917,7 +917,7 @@ class MyFlat(dpa.clipping.Flat):
     """A user's class, whose bound may change."""
 
 
-def test_a_price_is_kept_only_where_nothing_can_change_it():
+def test_a_charge_is_cached_only_where_nothing_can_change_it():
     """The cost is computed again if the scale is an array or the rule a user's class."""
     oracle = oracle_of(problem_of(np.eye(6), np.repeat([-1.0, 1.0], 3)))
     full, scale, rule = dpa.Full(), np.array(100.0), MyFlat(0.25)

@@ -578,7 +578,7 @@ def test_without_a_budget_there_is_no_noise():
         assert 1e-6 < np.abs(ends[0] - ends[1]).max() < 3.0
 
 
-def test_a_filter_that_others_spend_from_pays_too():
+def test_a_shared_filter_is_charged_too():
     problem, guard = separated(), dpa.privacy.Filter(dpa.Budget(2.0, 1e-5, ADD), order=20.0)
     for seed, method in enumerate(METHODS.values()):
         query = method.prepare(problem.facts(ADD), dpa.Budget(0.4, 1e-5, ADD), "tightest")
