@@ -198,7 +198,7 @@ def test_a_step_in_the_file_is_where_the_run_goes_on(tmp_path_factory, name, at)
 @pytest.mark.slow
 @settings(max_examples=30)
 @given(st.sampled_from([name for name in RESUMABLE if name not in PLANNED]), places)
-def test_a_filter_has_paid_for_both_parts(tmp_path_factory, name, at):
+def test_a_filter_is_charged_for_both_parts(tmp_path_factory, name, at):
     """Every batch opened in the first part is in the ledger and the filter of the second."""
     where, place = at
     folder = tmp_path_factory.mktemp("run")
@@ -218,7 +218,7 @@ def test_a_filter_has_paid_for_both_parts(tmp_path_factory, name, at):
     st.sampled_from(PLANNED),
     st.lists(st.tuples(places, periods), min_size=2, max_size=5),
 )
-def test_a_run_that_is_killed_again_and_again_buys_nothing_twice(tmp_path_factory, name, kills):
+def test_a_run_killed_repeatedly_is_charged_for_nothing_twice(tmp_path_factory, name, kills):
     path, rest = tmp_path_factory.mktemp("run") / "run.npz", problem()
     opened, where = 0, "checkpoint"
     for (at, place), every in kills:
@@ -451,7 +451,7 @@ def test_another_run_is_refused_by_name_before_anything_is_spent(tmp_path, chang
     assert run("momentum", resume=path).status == "finished"
 
 
-def test_what_was_paid_must_be_what_the_run_pays(tmp_path, monkeypatch):
+def test_charges_in_the_file_must_match_those_of_the_run(tmp_path, monkeypatch):
     """Another version may calibrate other noise: then the rest of the plan may not fit."""
     path = tmp_path / "run.npz"
     run("momentum", checkpoint=path, callback=lambda number, w: number == 3)
@@ -655,7 +655,7 @@ def test_a_file_that_cannot_be_written_ends_the_run_before_the_batch(tmp_path, m
     assert rest.opened == 4 and len(result.ledger) == 7
 
 
-def test_a_folder_that_is_not_there_is_named_and_not_made(tmp_path):
+def test_a_missing_folder_is_named_and_not_created(tmp_path):
     """A misspelt folder used to be created, and held the only record of the charges."""
     (tmp_path / "file").touch()
     for name in ("checkpoint", "resume"):
@@ -695,7 +695,7 @@ def test_noise_that_was_not_exact_is_not_exact_afterwards(tmp_path):
     assert result.ledger.noise == "floating point" and not result.hardened
 
 
-def test_the_first_file_is_written_before_anything_is_bought(tmp_path, monkeypatch):
+def test_the_first_file_is_written_before_any_charge(tmp_path, monkeypatch):
     on = problem()
     monkeypatch.setattr(os, "replace", lambda *a: (_ for _ in ()).throw(OSError("read-only")))
     with pytest.raises(OSError, match="read-only"):

@@ -73,7 +73,7 @@ class Started(dpa.ERM):
         return rng.normal(size=self.d)
 
 
-def test_the_start_that_a_problem_states_has_a_stream_of_its_own():
+def test_the_initial_point_of_a_problem_has_a_separate_stream():
     """Noise, batches and the drawn iterate equal those of a run with this start given."""
     plain = small_problem()
     started = Started(plain._X, plain._y, plain.loss, plain.regularizer, row_bound=plain.row_bounds)
@@ -274,7 +274,7 @@ def _interrupted_cell(seed):
     return {"w": dpa.minimize(small_problem(), GD, rng=seed, callback=callback).w}
 
 
-def test_ctrl_c_ends_all_where_part_of_a_run_is_of_no_use(tmp_path):
+def test_ctrl_c_ends_a_sweep_whose_cells_need_whole_runs(tmp_path):
     with pytest.raises(KeyboardInterrupt, match="0 of 1 cells"):
         sweep(_interrupted_cell, [{"seed": 0}], folder=tmp_path, jobs=1, progress=False)
 
