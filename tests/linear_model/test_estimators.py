@@ -313,7 +313,7 @@ def test_declared_classes_need_not_occur():
     assert model.fit(X, ["0"] * 300).classes_.tolist() == ["0", "1"]
 
 
-def test_what_is_outside_the_bounds_is_cut_and_tells_nothing():
+def test_rows_outside_the_bounds_are_cut_without_a_warning():
     """A row of 1e300 moves the model no more than a row at the bound, without a warning."""
     X, y = blobs(n=500)
     model = LogisticRegression(bounds=(-4, 4), random_state=0)
@@ -359,7 +359,7 @@ def test_parts_of_several_runs_add_up():
 
 
 @pytest.mark.slow
-def test_bounds_that_were_paid_for_are_on_the_card():
+def test_the_cost_of_learned_bounds_is_on_the_card():
     rng = np.random.default_rng(0)
     X = rng.normal(50.0, 10.0, size=(5000, 2))
     y = X[:, 0] > 50

@@ -103,7 +103,7 @@ def test_the_warning_names_what_it_is_from_and_what_helps(n, warned, recwarn):
             model.fit(more[:few], more[:few, 0] > 0.5)
 
 
-def test_what_is_expected_of_one_of_several_runs_and_of_one_bounded_number():
+def test_the_noise_of_a_private_choice_and_the_variance_of_blocks():
     bound = dpa.RowBound(2, 1.0)
     facts = dpa.ERM(np.eye(2), [1, -1], dpa.losses.Logistic(), row_bound=bound).facts("replace_one")
     noise = {

@@ -319,7 +319,7 @@ def test_the_run_of_all_columns_costs_its_budget(relation):
 
 
 @pytest.mark.slow
-def test_bounds_are_found_paid_for_and_used():
+def test_private_bounds_are_found_charged_and_used():
     rng = np.random.default_rng(0)
     years = rng.integers(1990, 2021, 20_000)
     zeros = rng.integers(0, 2, 20_000)

@@ -291,7 +291,7 @@ def test_extremes(kind, delta, epsilon):
             assert np.isfinite(fitted.coef_).all() and math.isfinite(fitted.intercept_)
 
 
-def test_what_is_outside_the_ranges_is_cut_and_tells_nothing():
+def test_values_outside_the_ranges_are_cut_without_a_warning():
     X, y = line(n=500)
     for delta in (0.0, 1e-6):
         wild, cut, high, top = X.copy(), X.copy(), y.copy(), y.copy()
@@ -460,7 +460,7 @@ def test_a_transformer_of_the_target_that_learns_is_named():
 
 
 @pytest.mark.slow
-def test_a_range_of_the_target_that_was_paid_for_is_on_the_card():
+def test_the_cost_of_a_learned_target_range_is_on_the_card():
     X, y = line(n=2000)
     learned = PrivateBounds(0.5, random_state=1).fit(y[:, None])
     ends = learned.low_[0], learned.high_[0]

@@ -176,7 +176,7 @@ def test_what_was_spent_on_a_table_is_added():
 
 
 @pytest.mark.filterwarnings("ignore::dpanalysis.linear_model.PrivacyWarning")
-def test_what_a_search_adds_is_said_of_its_model_alone():
+def test_other_fits_of_a_search_are_noted_on_its_model_only():
     search = GridSearchCV(model(), {"fit_intercept": [True, False]}, cv=KFold(2)).fit(X, Y > 0)
     said = "other fits of the same search"
     assert said in str(search.best_estimator_.privacy_) and said not in str(privacy_of(search))
@@ -230,7 +230,7 @@ def test_a_record_that_was_drawn_often_pays_for_every_copy():
 
 
 @pytest.mark.filterwarnings("ignore::dpanalysis.linear_model.PrivacyWarning")
-def test_copies_pay_for_every_fit_that_a_part_of_a_bootstrap_has_made():
+def test_copies_are_charged_for_every_fit_within_a_bootstrap():
     def most(bag):
         return sum(np.bincount(d, minlength=400) for d in bag.estimators_samples_).max()
 
@@ -322,7 +322,7 @@ def test_a_list_of_splits_may_have_been_made_by_the_labels_or_copy_a_record():
     ("state", "shared"),
     [(0, True), (np.random.RandomState(1), True), (np.random.default_rng(2), True), (None, False)],
 )
-def test_models_that_may_have_the_same_noise_are_told(state, shared):
+def test_models_that_may_have_the_same_noise_are_noted(state, shared):
     """Clones copy the state: two models are then equal where their labels are."""
     labels = np.column_stack([Y > 0, Y > 0]).astype(int)
     both = MultiOutputClassifier(model(random_state=state)).fit(X, labels)
@@ -406,7 +406,7 @@ def test_models_whose_seed_is_forgotten_may_have_the_same_noise(tmp_path):
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("kind", [BaggingClassifier, VotingClassifier])
-def test_classes_that_an_ensemble_does_not_see_are_refused_before_they_are_paid(kind):
+def test_classes_that_an_ensemble_does_not_see_are_refused_before_any_charge(kind):
     def around(classes):
         each = LogisticRegression(bounds=(-1, 1), classes=classes)
         return kind(each, 2) if kind is BaggingClassifier else kind([("a", each)], voting="soft")

@@ -95,7 +95,7 @@ estimators = st.builds(
 @pytest.mark.slow
 @settings(max_examples=15)
 @given(estimators, st.sampled_from([2, 3]))
-def test_a_card_states_what_was_granted_and_no_more_was_than_was_asked_for(model, K):
+def test_a_card_states_what_was_granted_within_the_budget(model, K):
     with watched() as (granted, _):
         card = model.fit(X, Y[K]).privacy_
     assert card.epsilon == pytest.approx(spent(granted), rel=1e-9)
@@ -107,7 +107,7 @@ def test_a_card_states_what_was_granted_and_no_more_was_than_was_asked_for(model
 
 @pytest.mark.slow
 @given(EPSILONS, st.sampled_from([2, 3]), st.sampled_from(RELATIONS))
-def test_the_noise_of_objective_perturbation_is_worth_what_is_charged(epsilon, K, relation):
+def test_the_noise_of_objective_perturbation_matches_its_charge(epsilon, K, relation):
     """By the largest row alone: in a cube it moves the sum of gradients by the full bound.
 
     With a scale s of noise in the maximum norm that costs at least 1/s, or 2/s where the record
@@ -263,7 +263,7 @@ def test_different_seeds_give_different_noise_and_equal_ones_the_same(name, few)
 
 
 @pytest.mark.slow
-def test_the_two_sides_of_private_bounds_have_noise_of_their_own(monkeypatch):
+def test_the_two_sides_of_private_bounds_have_independent_noise(monkeypatch):
     seen = []
     plain = mechanisms.noisy
     monkeypatch.setattr(mechanisms, "noisy", lambda *a: seen.append(plain(*a)) or seen[-1])

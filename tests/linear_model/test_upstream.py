@@ -438,7 +438,7 @@ def test_bounds_are_traced_through_tables_and_sparse_rows(number):
     assert total_of(card_of(fitted)) == (pytest.approx(1.0), [0.5])
 
 
-def test_what_a_table_tells_can_be_written_to_a_file():
+def test_the_attributes_of_a_table_can_be_written_to_a_file():
     rows = bounds(size=2000).set_output(transform="pandas").fit_transform(X)
     rows.attrs = json.loads(json.dumps(rows.attrs))
     [fit] = learned_by(rows)
