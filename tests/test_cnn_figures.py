@@ -63,7 +63,7 @@ def test_heatmaps(monkeypatch, tmp_path):
 @pytest.mark.parametrize(
     ("gain", "apart"), [((-0.004, 0.05), True), ((0.032, 0.052), False), ((0.12, 0.5), False)]
 )
-def test_a_gain_is_apart_from_the_published_one_beyond_the_spread_of_both(gain, apart):
+def test_a_gain_differs_from_the_published_one_beyond_the_spread_of_both(gain, apart):
     """The published gain, .12, has a spread of .10 itself, from five runs of .07 each."""
     assert cnn_table.is_apart(gain, 5) == apart
 

@@ -37,7 +37,7 @@ def test_extras_name_the_distribution():
     assert {name for need in inner for name in need.split("[")[1][:-1].split(",")} <= set(extras)
 
 
-def test_the_version_is_told(capsys):
+def test_the_version_is_printed(capsys):
     assert PROJECT["scripts"] == {"dpanalysis": "dpanalysis.__main__:main"}
     with pytest.raises(SystemExit) as stop:
         cli.main(["--version"])

@@ -195,7 +195,7 @@ def test_a_folder_that_cannot_be_written_is_named_at_once(run, capsys, tmp_path)
     assert CALLS == []
 
 
-def test_a_full_disk_is_said_once(run, capsys, monkeypatch):
+def test_a_full_disk_is_reported_once(run, capsys, monkeypatch):
     @contextlib.contextmanager
     def full(path, mode="w"):
         raise OSError(errno.ENOSPC, "No space left on device")

@@ -28,7 +28,7 @@ def test_rates_are_where_they_belong(tables):
     still = found & (table["momentum"] == 0)  # gradient descent: the certificate is tight
     assert still.sum() == 14
     np.testing.assert_allclose(table["certified_rate"][still], exact[still], atol=1e-5)
-    for row in (3, 57, 120, 199):  # each rate stands beside its own setting
+    for row in (3, 57, 120, 199):  # each rate belongs to its setting
         setting = [table[name][row] for name in ("step_size", "momentum", "mu")]
         expected = theory.heavy_ball_certified_rate(*setting, lmi_map.L)
         np.testing.assert_equal(table["certified_rate"][row], expected)

@@ -35,7 +35,7 @@ BARE = re.compile(
 
 
 def numbers(text):
-    """Paper numbers in a text, with what stands around them."""
+    """Paper numbers in a text, with their context."""
     found = sorted({m.start() for pattern in (NAMED, BARE) for m in pattern.finditer(text)})
     return [text[max(0, at - 40) : at + 20].replace("\n", " ") for at in found]
 

@@ -81,7 +81,7 @@ def tiny(monkeypatch, tmp_path):
 
 
 @pytest.mark.slow
-def test_an_entry_says_what_made_it(tiny, tmp_path):
+def test_an_entry_states_its_provenance(tiny, tmp_path):
     folder = tmp_path / "results" / "tiny"
     assert {path.name for path in folder.iterdir()} == {
         *("about.json", "cells.csv", "cubes.csv", "cubes.json"),  # no published data
@@ -245,7 +245,7 @@ def test_nothing_is_stored_from_a_tree_that_is_not_committed(tiny, monkeypatch, 
     ],
     ids=lambda lacks: "-".join(lacks),
 )
-def test_a_maker_that_does_not_say_all_is_unknown(tiny, lacks):
+def test_incomplete_provenance_counts_as_unknown(tiny, lacks):
     (maker,) = _ledger.read_about("tiny")["made_by"]
     assert _provenance.is_known("tiny", maker)
     assert not _provenance.is_known("tiny", {**maker, **lacks})
@@ -283,7 +283,7 @@ def again(capsys, out, *arguments):
 
 
 @pytest.mark.slow
-def test_what_waits_is_said_and_computed_again(waits, tmp_path, capsys, monkeypatch):
+def test_cells_of_unknown_provenance_are_computed_again(waits, tmp_path, capsys, monkeypatch):
     assert _provenance.unknown_cells("tiny") == (2, 4) and _provenance.waiting() == {"tiny": 2}
     assert "Provenance: 2 of 4 cells name a clean commit" in " ".join(
         _pages.caption("tiny").split()
@@ -308,7 +308,7 @@ def test_what_waits_is_said_and_computed_again(waits, tmp_path, capsys, monkeypa
 
 
 @pytest.mark.slow
-def test_again_says_what_comes_out_otherwise(waits, tmp_path, capsys, monkeypatch):
+def test_again_reports_results_that_differ(waits, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(sys.modules[__name__], "cube", named_cube(1.01))
     code, said = again(capsys, tmp_path / "out")
     assert code == 0
@@ -415,7 +415,7 @@ def test_the_best_step_is_inside_the_grid_or_the_caption_says_that_it_is_not(nam
 
 
 @pytest.mark.parametrize("page", _pages.PAGES, ids=lambda page: page.name)
-def test_pages_say_nothing_that_is_not_there(page):
+def test_pages_contain_no_missing_numbers(page):
     said = words(page.read_text(encoding="utf-8"))
     assert not re.search(r"\bnan\b(?!`)|\b1 runs\b|run\(s\)|standard deviation of 1 run", said)
     assert "needs a GPU" not in said

@@ -74,13 +74,13 @@ def test_more_cells_stand_beside_those_of_the_ledger(run):
 
 
 @pytest.mark.slow
-def test_what_is_not_whole_in_the_ledger_is_computed(run, monkeypatch):
+def test_cells_that_are_incomplete_in_the_ledger_are_computed(run, monkeypatch):
     monkeypatch.setattr(sys.modules[__name__], "WHOLE", ())
     assert run(2) == (0, [0, 1])
     assert run(3) == (0, [0, 1, 2])
 
 
-def test_what_is_finished_when_the_time_is_over_stays_beside_the_entry(run, monkeypatch, tmp_path):
+def test_cells_of_a_stopped_run_are_kept_beside_the_entry(run, monkeypatch, tmp_path):
     folder = tmp_path / "results" / "squares"
     assert run(2) == (0, [0, 1])
     entry = {path.name: path.read_bytes() for path in folder.iterdir()}

@@ -108,7 +108,7 @@ def test_what_a_run_has_spent():
 
 
 @pytest.mark.slow
-def test_what_a_budget_buys():
+def test_the_iterations_that_a_budget_allows():
     bought = _search.affordable(0.05, 100, 0.1)
     assert bought["as_printed"] == pytest.approx(3.0, abs=0.1)
     # The correct accounting composes first; the shared value of the losses makes it cheaper.
@@ -278,7 +278,7 @@ def test_what_is_said_to_be_best_must_lead_every_other_value():
         assert verdict(("0.5", 0.03), ("0.9", lead)).startswith(expected)
 
 
-def test_a_value_that_is_not_the_default_leads_by_what_the_default_is_behind():
+def test_the_lead_of_another_value_is_minus_that_of_the_default():
     row = {"parameter": "clip_decay", "accounting": "correct", "folds": 3, "value": "0.05"}
     row |= {"lead": -0.03, "low": -0.05, "high": -0.01}
     for epsilon, expected in (

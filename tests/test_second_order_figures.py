@@ -258,7 +258,7 @@ def test_complexity(monkeypatch, tmp_path):
     assert row["n"] == pytest.approx(n_min, rel=1e-5)
 
 
-def test_what_is_found_beside_the_trust_region_names_both_starts():
+def test_findings_against_the_trust_region_name_both_starts():
     """Found if most settings of both starts show it; else with the start named, or not found."""
 
     def rows(start, method, iterations, seconds):
