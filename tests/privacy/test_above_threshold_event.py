@@ -1,4 +1,4 @@
-"""The event of AboveThreshold: its costs against the bounds, alone and on a drawn batch."""
+"""The event of AboveThreshold: its costs against the bounds, alone and on a sampled batch."""
 
 import math
 
@@ -14,7 +14,7 @@ from dpanalysis.privacy.events import AboveThreshold, Gaussian, Pure, Repeated, 
 @pytest.mark.parametrize("noise", ["laplace", "gaussian"])
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("scale", [0.7, 40.0])
-def test_between_the_rungs_the_chord_is_little_above_the_bound(noise, shared, scale):
+def test_between_the_computed_orders_the_chord_is_little_above_the_bound(noise, shared, scale):
     event = AboveThreshold(noise, scale, 2 * scale, 1.0, 20, shared)
     for order in (1.3, 5.5, 28.0):
         direct = rdp_above_threshold(
@@ -49,7 +49,7 @@ def test_gaussian_noise_has_no_pure_loss_and_needs_a_cap():
 
 
 def test_on_a_shared_batch_it_is_composed_and_then_amplified():
-    """Never cheaper than its own exact pair would be, never dearer than randomized response."""
+    """The cost lies between that of its exact pair and that of randomized response."""
     search, gradient = AboveThreshold("laplace", 2.0, 4.0, 1.0, 20), Gaussian(1.0, 1.0)
     orders = np.array([2.0, 8.0, 64.0])
     batch = Sampled(Poisson(0.01), [gradient, search]).rdp_cost(orders)
@@ -58,7 +58,7 @@ def test_on_a_shared_batch_it_is_composed_and_then_amplified():
         orders, 0.01, lambda a: gradient.rdp_cost(a) + search.rdp_cost(a), exact_pair=True
     )
     assert (ideal <= batch).all() and (batch <= response).all()
-    assert batch[0] == ideal[0] < response[0]  # order 2 knows no factor 3
+    assert batch[0] == ideal[0] < response[0]  # order 2 has no factor 3
     apart = sum(Sampled(Poisson(0.01), [each]).rdp_cost(orders) for each in (gradient, search))
     assert (batch[1:] > apart[1:]).all()  # errata 002-4: amplifying each alone is too cheap
 

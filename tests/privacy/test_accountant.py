@@ -44,7 +44,7 @@ ADD, REPLACE = "add_or_remove_one", "replace_one"
 RELATIONS = (ADD, REPLACE)
 
 
-# Which sampling goes with which relation
+# Samplings and their relations
 
 
 @pytest.mark.parametrize(
@@ -128,7 +128,7 @@ def test_events_keep_plain_numbers():
 
 
 def test_events_of_a_new_kind_are_different_unless_they_say_otherwise():
-    """Equal events are charged alike, so a cheap one must not stand for a dear one."""
+    """Costs are cached by equality, so a cheap event must not equal an expensive one."""
 
     class Known(Event):
         def __init__(self, loss):
@@ -149,7 +149,7 @@ def test_events_of_a_new_kind_are_different_unless_they_say_otherwise():
 
 
 def test_only_costs_that_cannot_change_are_kept():
-    """One of one's own may say another number the second time, alone or in a batch."""
+    """The cost of a user's event may change between calls, alone or in a batch."""
 
     class Moody(Event):
         loss = 1.0
@@ -186,7 +186,7 @@ def test_a_batch_of_gaussians_is_one_gaussian(rate):
 
 @pytest.mark.parametrize("sampling", [Poisson(0.1), WithoutReplacement(10)])
 def test_pure_losses_of_a_batch_add_before_they_are_amplified_once(sampling):
-    """Two questions of loss 1 and one of .5 to a tenth of the data: ln(1 + (e^2.5 - 1)/10)."""
+    """Two queries of loss 1 and one of .5 on a tenth of the data: ln(1 + (e^2.5 - 1)/10)."""
     asked = [Repeated(Pure(1.0), 2), Laplace(2.0, 1.0)]
     together = math.log1p(0.1 * math.expm1(2.5))
     assert Sampled(sampling, asked, n=100).pure_cost() == pytest.approx(together, rel=1e-12)
@@ -195,7 +195,7 @@ def test_pure_losses_of_a_batch_add_before_they_are_amplified_once(sampling):
 
 
 def test_a_shared_batch_costs_more_than_its_accesses_apart():
-    """Errata 002-4 on events: amplified once, not once an access."""
+    """Errata 002-4 on events: all accesses to a batch are amplified together, once."""
     gradient, search = Gaussian(1.0, math.sqrt(2.0)), Pure(2.0)  # rho = 1, epsilon = 2
     joint = Sampled(Poisson(0.01), [gradient, search]).rdp_cost([8.0])
     apart = sum(Sampled(Poisson(0.01), [event]).rdp_cost([8.0]) for event in (gradient, search))
@@ -211,7 +211,7 @@ def test_a_shared_batch_costs_more_than_its_accesses_apart():
 
 
 class CurveOnly(Event):
-    """Known by a bound of its Renyi curve alone: no dominating pair, no pure loss."""
+    """Has only a bound on its Renyi curve: no dominating pair, no pure loss."""
 
     def rdp_cost(self, orders):
         return 0.1 * np.asarray(orders, dtype=float)
@@ -290,7 +290,7 @@ def test_accountants_that_do_not_apply_say_what_does():
 
 @pytest.mark.parametrize("accountant", ["tightest", "pure", "zcdp", "rdp", "pld"])
 def test_what_fits_is_what_costs_no_more(accountant):
-    """The limit is met to 1e-9, by the accountant asked for and not by a better one."""
+    """Budgets are compared to 1e-9, with the requested accountant and not a tighter one."""
     run = [Pure(0.1)] * 10 if accountant == "pure" else [Gaussian(4.0, 1.0)] * 3
     cost = epsilon(run, 1e-6, ADD, accountant)
     assert fits(run, Budget(cost * (1 + 1e-9), 1e-6, ADD), accountant)
@@ -428,11 +428,11 @@ def test_calibration_of_batches_of_laplace_noise():
     assert scale == pytest.approx(0.01 / batch, rel=1e-5)
 
 
-def test_calibration_ends():
+def test_calibration_at_the_ends_of_the_bracket():
     def run(sigma):
         return Gaussian(sigma, 1.0)
 
-    assert calibrate(run, Budget(1.0, 1e-5), (100.0, 200.0)) == 100.0  # the least asked for fits
+    assert calibrate(run, Budget(1.0, 1e-5), (100.0, 200.0)) == 100.0  # the lower end fits
     with pytest.raises(ValueError, match=r"bracket = \(0.1, 0.2\) does not fit"):
         calibrate(run, Budget(1.0, 1e-5), (0.1, 0.2))
     with pytest.raises(ValueError, match=r"bracket\[1\] must lie in"):
@@ -452,14 +452,14 @@ def test_importing_is_light():
 
 
 class Gossip(Event):
-    """A release with a Renyi curve and nothing else: no pair of laws is known."""
+    """A release with a Renyi curve but no dominating pair."""
 
     def rdp_cost(self, orders):
         return 0.5 * np.asarray(orders, dtype=float)
 
 
 def test_a_batch_is_a_known_pair_only_if_all_its_events_are():
-    """Else the sum over the terms has the factor 3 of the lemma: one known event is not enough."""
+    """One event without a dominating pair brings the factor 3 of the lemma into the sum."""
     orders = np.array([3.0, 8.0])
     events = [Gaussian(2.0, 1.0), Gossip()]
 
@@ -485,7 +485,7 @@ def test_costs_without_a_grid_are_never_below_and_exact_for_gaussians(std, count
     assert rate or quick == tight
 
 
-def test_the_relation_of_what_is_inside_counts():
+def test_the_relations_of_nested_events_are_checked():
     noise = privacy.events.Gaussian(1.0, 1.0)
     best = privacy.events.BestOf(
         [privacy.events.Sampled(privacy.Poisson(0.01), [noise])], dpa.tuning.Repeats(5.0)

@@ -1,4 +1,4 @@
-"""The best of a random number of runs: its cost against laws that are enumerated."""
+"""The best of a random number of runs: its cost against enumerated laws."""
 
 import math
 import types
@@ -32,7 +32,7 @@ def renyi(p, q, orders):
 
 
 class Known(Event):
-    """One of two laws, by their exact divergences."""
+    """An event with two given laws: its costs are their exact divergences."""
 
     def __init__(self, p, q):
         self.p, self.q = p, q
@@ -52,7 +52,7 @@ class Known(Event):
 
 
 def law_of_the_best(law, repeats):
-    """Probabilities of the best outcome; the last is the best, and the first is no run at all."""
+    """Probabilities of the best outcome, worst to best; the first entry is that of no run."""
     below = repeats.below(np.concatenate([[0.0], np.minimum(np.cumsum(law), 1.0)]))
     below[-1] = 1.0
     return np.concatenate([below[:1], np.diff(below)])
@@ -85,7 +85,7 @@ def test_no_law_of_the_best_costs_more_than_is_charged(logs, shape, mean):
 
 @pytest.mark.parametrize("shape", [0.0, 1.0, 2.5])
 def test_the_pure_cost_is_nearly_attained(shape):
-    """A rare outcome with few better ones, of which the neighbour has more or fewer."""
+    """A rare outcome is more likely on one data set, and better outcomes are less likely."""
     loss, tail, rare = 0.5, 1e-3, 1e-7
     low = np.array([1.0 - tail - rare, rare, tail])
     high = np.array([0.0, rare * math.exp(loss), tail * math.exp(-loss)])
@@ -133,7 +133,7 @@ def test_the_curve_is_that_of_dp_accounting(shape, mean):
     ours = BestOf([Gaussian(4.0, 1.0)], Repeats(mean, shape)).rdp_cost(orders)
     theirs = np.array(accountant._rdp)
     if shape == math.inf:
-        # They do not use that a divergence does not fall with its order.
+        # dp-accounting does not use that divergences never decrease with the order.
         theirs = np.minimum.accumulate(theirs[::-1])[::-1]
     assert (ours <= theirs * (1 + 1e-9)).all()
     assert ours == pytest.approx(theirs, rel=1e-2)
@@ -185,7 +185,7 @@ def test_what_is_outside_its_range_raises(wrong, error, message):
 
 @pytest.mark.parametrize(("above", "count"), [(2**40, 2), (-(2**40), 1)])
 def test_a_count_is_drawn_with_the_digits_that_its_law_promises(above, count):
-    """A geometric law has the mass gamma at 1: a uniform number decides to 2^-152 and less."""
+    """A geometric law has mass gamma at 1; uniform numbers 2^-152 off gamma must decide."""
     repeats = Repeats(2.0, 1.0)
     uniform = int(math.ldexp(repeats.gamma, 60)) * 2**132 + above
     words = [(uniform >> (32 * k)) & 0xFFFFFFFF for k in range(6)]
@@ -195,15 +195,15 @@ def test_a_count_is_drawn_with_the_digits_that_its_law_promises(above, count):
 
 @given(mean=st.floats(1.0, 50.0), cost=st.floats(0.0, 1e6))
 def test_a_poisson_choice_adds_at_most_its_mean_count(mean, cost):
-    """The chance that it is multiplied by is at most 1, however dear a run is."""
+    """The mean is multiplied by a probability, whatever the cost of a run."""
     event = BestOf((Pure(1.0),), Repeats(mean, math.inf))
     more = event._extra_cost(ORDERS, np.full(ORDERS.size, cost))
     assert (more <= mean).all()
     assert cost < 1e4 or (more == mean).all()
 
 
-def test_a_law_of_ones_own_is_refused():
-    """It may draw other counts than it is accounted by."""
+def test_user_defined_laws_of_repeats_are_refused():
+    """It may draw other counts than those accounted for."""
 
     class Always(Repeats):
         def draw(self, random):

@@ -1,4 +1,4 @@
-"""Noise in blocks: its law, its shape, and what it costs in objective perturbation."""
+"""Noise in blocks: its law, its shape, and its privacy cost in objective perturbation."""
 
 import dataclasses
 import itertools
@@ -43,7 +43,7 @@ def test_the_norm_is_gamma_and_the_direction_uniform(order, m):
     noise = noise.reshape(4000, m)
     lengths = norm(Block(m, order, 1.0), noise)
     assert stats.kstest(lengths, stats.gamma(m, scale=6.0).cdf).pvalue > 1e-4
-    # Of a point in the unit ball, which is the direction times U^(1/m), one coordinate:
+    # One coordinate of a uniform point in the unit ball, the direction times U^(1/m):
     inside = noise[:, 0] / lengths * np.random.default_rng(1).random(4000) ** (1 / m)
     law = {1: stats.beta(1, m), 2: stats.beta(0.5, (m + 1) / 2), INF: stats.uniform()}[order]
     size = inside**2 if order == 2 else abs(inside)
@@ -54,7 +54,7 @@ def test_the_norm_is_gamma_and_the_direction_uniform(order, m):
 @pytest.mark.parametrize("order", [1, 2, INF])
 def test_the_second_moment_is_that_of_the_gamma_law_by_quadrature(order):
     for m in (1, 2, 7):
-        ball = {  # of a coordinate's square in the unit ball
+        ball = {  # mean square of a coordinate in the unit ball
             1: 2.0 / ((m + 1) * (m + 2)), 2: 1.0 / (m + 2), INF: 1.0 / 3.0
         }[order]  # fmt: skip
         radius = stats.gamma(m + 1, scale=2.5).moment(2)
@@ -96,7 +96,7 @@ def test_radii_in_other_norms_are_those_of_the_corners(m, order, other):
     assert Block(m, order, 2.0).radius_in(other) == pytest.approx(2.0 * radius)
 
 
-# --- what it costs ---
+# --- privacy cost ---
 
 
 def predictor(K):
@@ -118,7 +118,7 @@ def predictor(K):
 
 
 def log_density(query, w, X, y, n, convexity, K):
-    """Logarithm of the density of the minimizer at w (K, m), but for a constant."""
+    """Logarithm of the density of the minimizer at w (K, m), up to a constant."""
     of = predictor(K)
     b, M = -n * convexity * w, n * convexity * np.eye(w.size)
     for x, label in zip(X, y):
@@ -176,7 +176,7 @@ def test_no_pair_of_neighbours_costs_more_than_is_charged(relation, K):
 
 
 def test_the_cost_of_the_noise_is_attained():
-    """A record at a corner of the bounds whose gradient is as large as it may be, along b."""
+    """A record at a corner of the bounds, with the largest possible gradient along b."""
     bound = dpa.RowBound(SHAPE, 1.0)
     X, y = np.array([[0.0] * 4, [1.0, 1.0, 1.0, 0.0]]), [1.0, 1.0]
     facts = problem_of(X[:1], y[:1], 1, bound).facts(ADD)
@@ -215,7 +215,7 @@ def test_determinants_of_softmax_come_close_to_their_bound_and_not_above(K):
 @pytest.mark.slow
 @pytest.mark.parametrize("relation", [REPLACE, ADD])
 def test_gaussian_noise_of_two_deviations_in_the_plane(relation):
-    """Densities on a grid: the charge covers the divergences, and equal deviations do not."""
+    """The cost covers the hockey-stick divergences of densities on a grid."""
     side = np.linspace(-7.0, 7.0, 241)
     w = np.stack(np.meshgrid(side, side, indexing="ij"), axis=-1).reshape(-1, 2)
     cell, penalty, n = (side[1] - side[0]) ** 2, 1.5, 2
@@ -276,7 +276,7 @@ def test_no_row_within_its_blocks_moves_gaussian_noise_further_and_one_moves_it_
 
 @given(PARTS, st.sampled_from(["gaussian", "blocks", "round"]), st.data())
 def test_the_term_is_as_near_to_the_real_noise_as_is_stated(parts, law, data):
-    """Numbers off by known distances in one coordinate of each draw: what all of them come to."""
+    """Approximate draws, off by a known distance in one coordinate; the total stays as stated."""
     shape = () if law == "round" else tuple(parts)
     if law == "gaussian":
         shape = tuple(Block(part.size, 2, part.radius) for part in parts)
@@ -347,7 +347,7 @@ def test_a_shape_of_another_norm_is_refused():
 @pytest.mark.slow
 @pytest.mark.parametrize("law", ["blocks", "gaussian"])
 def test_the_random_term_has_the_law_that_is_charged(law):
-    """The tilt is known from the answer; its norm in each block is a gamma variable."""
+    """The tilt follows from the answer; its norm in each block has a gamma law."""
     rng = np.random.default_rng(3)
     X = np.array([row(rng, False) for _ in range(6)])
     problem = problem_of(X, [0, 1, 2, 0, 1, 2], 3, dpa.RowBound(SHAPE, 1.0))
@@ -368,7 +368,7 @@ def test_the_random_term_has_the_law_that_is_charged(law):
             assert found.pvalue > 1e-4
 
 
-# --- which law is taken ---
+# --- choice of the law ---
 
 
 def test_the_law_of_the_least_square_is_taken():
@@ -384,7 +384,7 @@ def test_the_law_of_the_least_square_is_taken():
     mixed = plan(dpa.RowBound((Block(2, INF, 1.0), Block(4, 1, 1.0)), 1.0))
     assert [b.order for b in mixed.shape] == [INF, 1]
     assert mixed.expected_square(6) < plan(dpa.RowBound(1, 3.0)).expected_square(6)
-    # Against a search: no scales of the two blocks give a shorter term.
+    # A search finds no scales of the two blocks with a smaller expected square.
     units = [second_moment(dataclasses.replace(b, radius=1.0)) for b in mixed.shape]
     found = optimize.minimize_scalar(
         lambda t: units[0] * t**2 + units[1] / (1.0 - 1.0 / t) ** 2,
@@ -401,7 +401,7 @@ def test_the_law_of_the_least_square_is_taken():
     "shape", [(Block(2, 2, 1.5), Block(1, 1, 0.5)), (Block(4, math.inf, 2.0),)]
 )
 def test_the_expected_square_of_copies_of_blocks_is_so_many_times_one(copies, shape):
-    """Copies of a Gaussian block are independent; entries of one have its radius for deviation."""
+    """Copies of a Gaussian block are independent; the radius is the deviation of its entries."""
     d = sum(block.size for block in shape)
     gaussian = PerturbedMinimum("gaussian", 0.7, 0.1, 1e-9, 1.0, shape)
     entries = [block.radius for block in shape for _ in range(block.size)]

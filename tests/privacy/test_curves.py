@@ -1,4 +1,4 @@
-"""Curves: against exact trade-offs, the accountant, each other, and riskcal where it is there."""
+"""Curves against exact trade-offs, the accountant, each other, and riskcal if installed."""
 
 import math
 
@@ -47,7 +47,7 @@ by_name = pytest.mark.parametrize("name", RUNS)
 
 @by_name
 def test_it_is_a_trade_off_curve(name):
-    """Convex, falling, symmetric, below guessing; ends meet."""
+    """Convex, decreasing, symmetric, below guessing; end points are right."""
     curve = CURVES[name]
     at = np.linspace(0.0, 1.0, 301)
     beta = curve.tradeoff(at)
@@ -65,13 +65,13 @@ def test_it_agrees_with_the_accountant(name):
     for delta in (1e-3, 1e-5, 1e-8):
         told, found = privacy.epsilon(events, delta, relation), CURVES[name].epsilon(delta)
         assert found <= 1.002 * told + 1e-6
-        # The envelope of points that are no curve of one pair is below some of them.
+        # Points that are not on the curve of one pair may lie above their envelope.
         assert found >= (0.97 if name in ("sparse vector", "range") else 0.998) * told - 1e-6
 
 
 @by_name
 def test_every_point_bounds_every_test(name):
-    """Epsilon, delta and the other quantities follow from one curve."""
+    """Epsilon, delta and the other quantities agree with one curve."""
     curve = CURVES[name]
     loss = np.linspace(0.0, 3.0, 13)
     delta = curve.delta(loss)
@@ -81,7 +81,7 @@ def test_every_point_bounds_every_test(name):
         if d > 1e-10 and curve.advantage() > 0.0:
             assert curve.epsilon(d) == pytest.approx(a, abs=1e-4)
     at = np.linspace(0.0, 1.0, 2001)
-    step = at[1]  # within which the best test lies; both rates change by less there
+    step = at[1]  # the best test lies within one step; both rates change by less there
     beta = curve.tradeoff(at)
     gap = curve.advantage() - (1.0 - at - beta).max()
     assert -1e-9 <= gap <= step
@@ -109,7 +109,7 @@ def test_points_of_a_gaussian_against_its_closed_form(mu):
 
 @pytest.mark.parametrize("count", [1, 20])
 def test_loss_distributions_of_a_gaussian_against_its_closed_form(count):
-    """A rate of 1 less 1e-9 goes through the grid; bounds lie on the right side of it."""
+    """A rate of 1 - 1e-9 uses the grid; bounds stay on the right side of the closed form."""
     step = Sampled(privacy.Poisson(1.0 - 1e-9), [Gaussian(3.0, 1.0)])
     curve = privacy_curve(Repeated(step, count), ADD)
     assert curve.mu is None
@@ -129,7 +129,7 @@ def test_randomized_response(loss, prior):
     assert np.all(found <= exact + 1e-12)
     np.testing.assert_allclose(found, exact, atol=2e-5)
     assert curve.advantage() == pytest.approx(math.tanh(0.5 * loss), abs=1e-5)
-    risk = min(prior, 1.0 - prior, no)  # guess by the prior, or as the answer says
+    risk = min(prior, 1.0 - prior, no)  # guess by the prior, or by the answer
     assert curve.bayes_risk(prior) == pytest.approx(risk, abs=2e-5)
     assert curve.epsilon(0.0) == pytest.approx(loss)
 
@@ -145,7 +145,7 @@ def test_both_directions_count():
     add = np.interp(ALPHAS, 1.0 - with_it, without)
     found = curve.tradeoff(ALPHAS)
     assert np.all(found <= np.minimum(remove, add) + 1e-6)
-    # Their lower convex hull: all corners of the hull but that of the worst test.
+    # Their lower convex hull: all vertices except that of the worst test.
     tests = np.vstack(
         [np.column_stack([without, 1.0 - with_it]), np.column_stack([1.0 - with_it, without])]
     )
@@ -167,7 +167,7 @@ def test_a_curve_of_points_is_the_envelope_of_their_lines():
 
 def test_a_moment_bound_is_an_envelope():
     curve = curve_of_epsilons(lambda delta: privacy.zcdp_to_epsilon(0.5, delta))
-    exact = PrivacyCurve(mu=1.0)  # whose zCDP it is
+    exact = PrivacyCurve(mu=1.0)  # has zCDP 1/2
     assert np.all(curve.tradeoff(ALPHAS) <= exact.tradeoff(ALPHAS) + 1e-12)
     assert 0.0 < curve.tradeoff(0.1) < exact.tradeoff(0.1)
 
@@ -223,7 +223,7 @@ def test_wrong_arguments():
 
 
 def test_against_riskcal():
-    """Its curves of (epsilon, delta), and of Gaussian noise."""
+    """Curves of (epsilon, delta), and of Gaussian noise."""
     analysis = pytest.importorskip("riskcal.analysis", reason="needs riskcal")
     for loss, delta in ((1.0, 1e-5), (0.3, 0.05), (4.0, 1e-3)):
         curve = PrivacyCurve([loss], [delta])

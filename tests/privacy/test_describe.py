@@ -1,4 +1,4 @@
-"""Every event says what it releases in one line of plain words; no event falls back to its repr."""
+"""Every event describes its release in one line of plain words; none falls back to its repr."""
 
 import re
 from dataclasses import dataclass
@@ -73,7 +73,7 @@ EVENTS[Repeated] = st.builds(Repeated, st.one_of(*EVENTS.values()), counts)
 
 
 def kinds(base):
-    """All classes of events of the package."""
+    """Return all classes of events of the package."""
     below = [kind for each in base.__subclasses__() for kind in kinds(each)]
     here = base.__module__.startswith("dpanalysis.privacy.")
     return {base, *below} if here else set(below)
@@ -94,7 +94,7 @@ def test_an_event_is_one_line_of_plain_words(kind):
         assert "\n" not in words and not re.search(r"[=_<>\[\]]", words)
         for name in (each.__name__ for each in EVENTS):
             assert f"{name}(" not in words
-        # No class is named, but for those whose names are words of the field.
+        # No class name appears, except those that are words of the field.
         named = [n.__name__ for n in EVENTS if n not in (Laplace, Gaussian)]
         assert not re.search("|".join(named), words)
 

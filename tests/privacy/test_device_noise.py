@@ -44,7 +44,7 @@ def noise(mechanism, scale, size, rows=1):
 
 @pytest.fixture
 def drawn_there(monkeypatch):
-    """Even short rows get noise drawn on the device."""
+    """Make even short rows get noise drawn on the device."""
     monkeypatch.setattr(mechanisms, "DRAWN_ON_DEVICE", 1)
 
 
@@ -59,7 +59,7 @@ def test_the_published_bits(xp, counter, key, output):
 
 
 def reference(counter, key):
-    """One block in whole numbers, from the definition."""
+    """Compute one Philox block in integers, from the definition."""
     a, b, c, d = map(int, counter)
     k, m = map(int, key)
     for _ in range(10):
@@ -70,7 +70,7 @@ def reference(counter, key):
 
 
 def test_every_entry_has_a_counter_of_its_own():
-    """Key and upper half are the seed, the lower half counts; the same bits in any namespace."""
+    """Key and upper half hold the seed, the lower half the index; all namespaces agree."""
     seeds = np.random.default_rng(0).integers(2**32, size=(3, _philox.SEED_WORDS))
     bits = _philox.random_bits(np, seeds, 50, "cpu")
     for r, seed in enumerate(seeds):
@@ -86,7 +86,7 @@ def test_every_entry_has_a_counter_of_its_own():
 @pytest.mark.parametrize("mechanism", LAWS)
 @pytest.mark.parametrize("scale", [0.01, 1.0, 250.0])
 def test_the_right_scale_is_accepted_and_wrong_ones_are_not(mechanism, scale, drawn_there):
-    """A variance or a sqrt 2 in the place of the scale is found out."""
+    """The test rejects a variance, or a factor sqrt 2, in place of the scale."""
     drawn = noise(mechanism, scale, SAMPLES)[0]
     law = LAWS[mechanism]
     assert stats.kstest(drawn, law(scale=scale).cdf).pvalue > LEVEL
@@ -115,7 +115,7 @@ def test_tails_and_independence(mechanism, drawn_there):
 
 @pytest.mark.parametrize("bits", [0, 1, 2**64 - 1, 2**64 - 2])
 def test_noise_is_finite_at_the_ends(bits, monkeypatch, drawn_there):
-    """Also from a generator that is stuck; the last bit ends the tail at 2^-192."""
+    """Also from a generator that repeats one value; the last bit ends the tail at 2^-192."""
     monkeypatch.setattr(
         _philox,
         "random_bits",
@@ -147,7 +147,7 @@ def test_short_rows_get_the_noise_of_the_host(mechanism):
 
 
 @pytest.mark.parametrize("mechanism", LAWS)
-def test_entropy_of_the_system_is_never_stretched(mechanism, drawn_there, monkeypatch):
+def test_system_entropy_is_never_expanded_by_a_generator(mechanism, drawn_there, monkeypatch):
     """All bits come from the operating system, also for rows that a device would draw."""
     monkeypatch.setattr(_philox, "LAWS", {})
     zeros = array_api_strict.zeros((2, SAMPLES), dtype=array_api_strict.float64)
@@ -158,7 +158,7 @@ def test_entropy_of_the_system_is_never_stretched(mechanism, drawn_there, monkey
 
 @pytest.mark.parametrize("mechanism", LAWS)
 def test_a_run_gets_the_noise_that_its_ledger_states(mechanism, drawn_there):
-    """One step from the minimizer of a flat problem is minus the noise."""
+    """For a constant objective one step from 0 is minus the noise."""
     d, scale = 5000, 0.7
     X = array_api_strict.asarray(np.zeros((3, d)))
     problem = dpa.ERM(X, [1, 1, -1], dpa.losses.Logistic(), row_bound=dpa.RowBound(1, 1.0))

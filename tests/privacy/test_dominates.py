@@ -29,7 +29,7 @@ from dpanalysis.privacy.events import (
 )
 
 ORDERS = np.array([1.001, 1.5, 2.0, 3.7, 32.0, np.inf])
-# How much the accountants may round up: the margin of AboveThreshold, the grid of the losses.
+# Rounding of the accountants: the margin of AboveThreshold, the grid of loss distributions.
 CURVES, GRIDS = 1e-5, 2e-3
 
 sizes = st.floats(0.05, 8.0)
@@ -37,7 +37,7 @@ shares = st.floats(0.3, 1.0)
 
 
 def scaled(kind):
-    """Noise of scale s at sensitivity 1, and the same kind with less of a ratio."""
+    """Noise of scale s at sensitivity 1, and the same kind with a smaller sensitivity/scale."""
     return st.builds(
         lambda s, share, unit: (kind(s, 1.0), kind(unit * s, unit * share)), sizes, shares, sizes
     )
@@ -181,7 +181,7 @@ def test_the_cost_of_an_event_that_can_change_is_not_kept():
         guard.spend(event)
 
 
-def test_a_sampling_of_ones_own_is_not_accounted():
+def test_user_defined_samplings_are_refused():
     class Often(Poisson):
         pass
 
@@ -195,7 +195,7 @@ def test_only_events_are_dominated():
 
 
 def test_a_class_claims_no_rule_of_the_class_that_it_extends():
-    """It inherits the costs, which it may change, and with the rules they could be too small."""
+    """A subclass may change the costs, so the inherited rules could give too small ones."""
 
     class Dear(Gaussian):
         def pure_cost(self):
@@ -209,7 +209,7 @@ def test_a_class_claims_no_rule_of_the_class_that_it_extends():
         def rdp_cost(self, orders):
             return 3.0 * super().rdp_cost(orders)
 
-    class Group(Pure):  # no dataclass: what it adds is in no comparison that it inherits
+    class Group(Pure):  # no dataclass: the inherited comparison ignores the new field
         def __init__(self, epsilon, k):
             super().__init__(epsilon)
             object.__setattr__(self, "k", k)
@@ -249,7 +249,7 @@ def test_a_class_claims_no_rule_of_the_class_that_it_extends():
     ids=lambda s: type(s).__name__,
 )
 def test_pairs_of_batches_are_not_multiplied(scheme):
-    """A product of their parameters would forget that a record may be drawn several times."""
+    """A product of their parameters would ignore that a record may be drawn several times."""
     batch = Sampled(scheme, [Gaussian(1.0, 1.0)], n=20)
     assert batch.pair() is not None and Repeated(batch, 3).pair() is None
     assert Repeated(Gaussian(1.0, 1.0), 4).pair() == Gaussian(1.0, 2.0).pair()

@@ -1,4 +1,4 @@
-"""Epochs whose batches divide the records: laws against quadrature, and how they are bought."""
+"""Epochs that distribute the records over batches: laws against quadrature, and charging."""
 
 import itertools
 import math
@@ -82,7 +82,7 @@ def test_two_batches_against_quadrature(sigma, loss):
     at = np.array([loss])
     for found, exact in zip((pair.remove(at)[0], pair.add(at)[0]), exact_of_two(sigma, loss)):
         assert found >= exact * (1.0 - 1e-7) - 1e-12
-        # Not far above: the spread of a grid of .03 deviations reaches into the lower tail of W.
+        # Not far above: rounding to a grid of .03 deviations affects the lower tail of W.
         assert found <= exact * 1.005 + 5e-5
 
 
@@ -90,7 +90,7 @@ def test_two_batches_against_quadrature(sigma, loss):
 @settings(max_examples=20)
 @given(st.floats(0.35, 3.0), st.floats(-6.0, -1.5), st.floats(-0.5, 2.0))
 def test_what_is_above_the_grid_is_an_infinite_loss(sigma, log_tail, beyond):
-    """At losses around the end of the grid nothing else is left: it covers the exact divergence."""
+    """At losses near the end of the grid this mass alone covers the exact divergence."""
     tail = 10.0**log_tail
     pair = Bins(1.0 / sigma, fraction=0.5, poisson=True, batches=2, tail=tail)
     loss = math.log(0.5 * module._Ratio(1.0 / sigma, 0.0).end(tail)) + beyond
@@ -103,7 +103,7 @@ def test_what_is_above_the_grid_is_an_infinite_loss(sigma, log_tail, beyond):
 @pytest.mark.parametrize("mu", [0.3, 1.0])
 @pytest.mark.parametrize("batches", [2, 10])
 def test_no_mass_is_lost(mu, batches, tail=1e-2):
-    """What a sum term by term has above the grid, or above the sums, counts as infinite."""
+    """Mass above the grid of the terms, or of their sums, counts as an infinite loss."""
     ratio = module._Ratio(mu, 0.0)
     end = ratio.end(tail)
     cells = math.ceil(end / (module._FINE * ratio.std))
@@ -183,8 +183,8 @@ def test_two_batches_with_laplace_noise(shift, loss):
     forward = (both * np.maximum(sums - math.exp(loss), 0.0)).sum()
     back = (both * np.maximum(1.0 - math.exp(loss) * sums, 0.0)).sum()
     at = np.array([loss])
-    # Midpoints of x are off by less than 1e-6. A spread moves a ratio by half a cell in the mean at
-    # most, as far as it does at the atoms, and the divergences by that times their slopes.
+    # Midpoints of x are off by less than 1e-6. Rounding to the grid moves a ratio by at most half
+    # a cell in the mean, and the divergences by that times their slopes.
     most = 0.5 * module._FINE * module._Ratio(0.0, shift).std
     for found, exact, slope in (
         (pair.remove(at)[0], forward, 1.0),
@@ -222,11 +222,11 @@ def test_both_directions_count():
     epoch = bins(2.0, 2).event.pair()
     losses = np.linspace(0.0, 1.5, 31)
     assert (epoch.remove(losses) > epoch.add(losses)).any()
-    # Where nothing is likely to be removed, adding costs the more: with losses below 0.
+    # At losses below 0, adding a record may cost more.
     assert (epoch.add(losses - 1.5) > epoch.remove(losses - 1.5)).any()
 
 
-def test_several_of_the_batches_cost_blocks():
+def test_several_batches_per_record_cost_that_many_epochs():
     twice = privacy.epsilon(bins(1.0, 100, 10, times=2), 1e-5, ADD)
     assert twice == privacy.epsilon(bins(1.0, 50, 20), 1e-5, ADD)
     odd = privacy.epsilon(bins(1.0, 101, 10, times=2), 1e-5, ADD)
@@ -235,7 +235,7 @@ def test_several_of_the_batches_cost_blocks():
     assert full == pytest.approx(privacy.gaussian_epsilon(1.0 / math.sqrt(3.0), 1e-5), rel=1e-9)
 
 
-def test_what_filters_are_charged_is_not_amplified():
+def test_costs_in_filters_are_not_amplified():
     epoch = bins(2.0, 10).event
     alone = Gaussian(2.0, 1.0)
     assert epoch.zcdp_cost() == alone.zcdp_cost()
@@ -255,9 +255,7 @@ def test_what_filters_are_charged_is_not_amplified():
         (1.0, 1000, 1, 1e-6, 3.72),
     ],
 )
-def test_shuffling_costs_far_more_than_a_budget_by_poisson_says(
-    sigma, batches, epochs, delta, value
-):
+def test_shuffling_costs_far_more_than_poisson_sampling(sigma, batches, epochs, delta, value):
     lower = privacy.shuffle_lower_epsilon(sigma, batches, delta, epochs)
     assert lower == pytest.approx(value, abs=0.01)
     step = Sampled(privacy.Poisson(1.0 / batches), [Gaussian(sigma, 1.0)])
@@ -352,7 +350,7 @@ def test_every_set_of_batches_is_as_likely():
 
 @pytest.mark.slow
 def test_more_batches_than_records_are_refused_by_the_public_number_alone():
-    """An error at fewer rows than batches would tell the private number of rows."""
+    """An error at fewer rows than batches would reveal the private number of rows."""
     random = np.random.default_rng(0)
     for scheme in (BallsInBins(4), RandomAllocation(4, 2), Shuffle(4)):
         with pytest.raises(ValueError, match="batches must be at most n = 3"):
@@ -370,7 +368,7 @@ def test_more_batches_than_records_are_refused_by_the_public_number_alone():
         dpa.minimize(few, over, Budget(1.0, 1e-5, relation=ADD), rng=0)
 
 
-# Epochs are bought whole
+# Epochs are charged as a whole
 
 
 def problem(n=40):
@@ -406,7 +404,7 @@ def test_an_epoch_is_charged_before_it_is_drawn_and_stays_paid():
     assert len(oracle.ledger) == 1
     with pytest.raises(RuntimeError, match="closed"):
         batch.gradient(np.zeros(2), "gaussian", 0.5, CLIP)
-    assert list(epoch) == []  # what is left of it is lost
+    assert list(epoch) == []  # the remaining batches are lost
 
 
 def test_what_was_not_named_is_refused_in_every_batch():
@@ -497,14 +495,14 @@ def test_noise_is_the_same_in_all_batches_of_an_epoch():
         dpa.minimize(problem(), wrong)
 
 
-def test_an_epoch_that_is_not_used_up_is_bought_whole():
+def test_a_partly_used_epoch_is_charged_in_full():
     facts = problem().facts(ADD)
     method = dpa.methods.SGD(0.5, 7, BallsInBins(4), CLIP, noise=[0.5] * 7)
     plan = method.prepare(facts, None, "pld")
     ((event, count),) = map(unrolled, method.events(facts, plan))
     assert (type(event), count) == (Epoch, 2)
     assert dpa.minimize(problem(), method, rng=0, record=()).iterations == 7
-    # What is left of an epoch that was bought is lost: the iterate stays, to the end of the run.
+    # After a restart the rest of a charged epoch is lost: the iterate stays constant.
     start = dpa.methods.Step(np.ones((1, 2)), state={"previous": np.zeros((1, 2))})
     for made, stays in ((2, 2), (5, 2)):
         lost = list(itertools.islice(method.resume(start, made, 0, None, plan), stays))
@@ -512,7 +510,7 @@ def test_an_epoch_that_is_not_used_up_is_bought_whole():
     assert len(list(method.resume(start, 5, 0, None, plan))) == 2
 
 
-def test_methods_that_buy_single_batches_refuse_epochs():
+def test_methods_that_charge_single_batches_refuse_epochs():
     for make in (
         lambda: dpa.methods.GradientDescent(0.1, 5, sampling=BallsInBins(2)),
         lambda: dpa.methods.LineSearchSGD(sampling=BallsInBins(2)),
@@ -541,13 +539,13 @@ def test_laplace_epochs_are_not_amplified_in_a_pure_budget():
 
 @pytest.mark.parametrize("delta", [1e-15, 1e-13, 1e-10, 1e-5])
 def test_no_lower_bound_is_above_the_upper_one(delta):
-    """The rounding of a transform is no mass of large losses."""
+    """Rounding errors of a transform must not count as mass of large losses."""
     rare = dpa.accounting(0.18, sampling="poisson", rate=1.2e-4, steps=109, delta=delta)
     assert rare.lower <= rare.epsilon
     bins = Epoch(BallsInBins(100), [Gaussian(0.5, 1.0)])
     lower = privacy.bins_lower_epsilon(0.5, 100, delta)
     assert lower <= privacy.epsilon(bins, delta, ADD)
-    if delta == 1e-10:  # and both are near
+    if delta == 1e-10:  # the bounds are close
         assert rare.lower > 0.99 * rare.epsilon and lower > 9.66
 
 

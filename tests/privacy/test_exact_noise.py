@@ -1,9 +1,9 @@
-"""Exact noise: every digit that is not drawn is allowed for, and decisions are those of reals.
+"""Exact noise: error radii cover all undrawn digits, and decisions equal those of real numbers.
 
-What is decided is compared with the same real numbers at 400 digits and more, in rational
+Decisions are compared with those of the same real numbers at 400 digits and more, in rational
 arithmetic; laws by counting cells, which is exact, or by chi-square. A chi-square test rejects the
 right law with probability 1e-6. There are 12, so the file raises a false alarm with probability
-below 2e-5; the seeds are fixed besides.
+below 2e-5; seeds are fixed.
 """
 
 import math
@@ -44,13 +44,13 @@ class Replayed(SystemRandom):
 
 
 def known(noise, i, digits=400):
-    """Ends of number i as fractions."""
+    """Return the ends of the enclosure of number i as fractions."""
     ends = noise.enclosure(i, digits, exact_noise.arithmetic(digits))._mpi_
     return [Fraction(*mp.libmp.to_rational(end)) for end in ends]
 
 
 def coarse(monkeypatch, digits):
-    """Draw so few digits at once that almost nothing is decided by them."""
+    """Draw so few digits at once that they decide almost nothing."""
     monkeypatch.setattr(exact_noise, "HEAD", digits)
     monkeypatch.setattr(exact_noise, "_FAR", 2.0 ** (1 - digits))
 
@@ -60,7 +60,7 @@ def coarse(monkeypatch, digits):
 @given(words=st.lists(WORD, min_size=0, max_size=12), count=st.integers(1, 4))
 @settings(max_examples=60, deadline=None)
 def test_no_digit_leads_out_of_the_radius(law, words, count):
-    """An enclosure of the first 53 digits holds the number whatever the others are."""
+    """The enclosure from the first 53 digits contains the number for all further digits."""
     noise = exact_noise.LAWS[law](Replayed(words), count)
     for i in range(count):
         if not math.isinf(noise.radius[i]):
@@ -74,7 +74,7 @@ def test_no_digit_leads_out_of_the_radius(law, words, count):
 
 @pytest.mark.parametrize("law", sorted(exact_noise.LAWS))
 @pytest.mark.parametrize("words", [[2**30] * 3, [2**64 - 2**30] * 3, [2**64 - 2**30, 3, 2**30]])
-def test_nor_where_the_number_is_far_out_and_its_digits_matter_most(law, words):
+def test_radii_cover_numbers_far_in_the_tail(law, words):
     for last in (0, 2**64 - 1):
         digits = [*words, *[last] * 8]
         test_no_digit_leads_out_of_the_radius.hypothesis.inner_test(law, digits, 2)
@@ -82,8 +82,8 @@ def test_nor_where_the_number_is_far_out_and_its_digits_matter_most(law, words):
 
 @pytest.mark.parametrize("law", ["cubic", "exponential", "gumbel", "laplace", "spherical"])
 @pytest.mark.parametrize("digits", [5, 8, 11])
-def test_nor_where_few_digits_are_drawn_at_once(law, digits, monkeypatch):
-    """Every part of a radius is large then, and the other digits are all 0, all 1, or drawn."""
+def test_radii_cover_few_digits_drawn_at_once(law, digits, monkeypatch):
+    """Then every part of a radius is large; further digits are all 0, all 1, or random."""
     coarse(monkeypatch, digits)
     for seed in range(6):
         words = np.random.default_rng(seed).integers(2**64, size=9, dtype=np.uint64).tolist()
@@ -96,8 +96,8 @@ def test_nor_where_few_digits_are_drawn_at_once(law, digits, monkeypatch):
 
 
 @given(word=WORD, digits=st.sampled_from([53, 120]))
-def test_a_sign_is_no_digit_of_the_number(word, digits):
-    """Words that differ in their last bit alone are the same size, one above and one below 0."""
+def test_the_last_bit_is_a_sign_and_no_digit(word, digits):
+    """Words that differ only in their last bit give numbers of opposite sign."""
     one, other = (
         exact_noise.LaplaceReals(Replayed([w, 7]), 1).enclosure(
             0, digits, exact_noise.arithmetic(digits)
@@ -110,7 +110,7 @@ def test_a_sign_is_no_digit_of_the_number(word, digits):
 @pytest.mark.parametrize("law", sorted(exact_noise.LAWS))
 @pytest.mark.parametrize("count", [1, 2, 400])
 def test_the_first_digits_are_nearly_all_of_the_number(law, count):
-    """A radius that is wider than it must be would have digits drawn again and again."""
+    """A radius that is too large would require further digits too often."""
     noise = exact_noise.LAWS[law](SystemRandom(), count)
     size = np.abs(noise.middle) + np.abs(noise.middle).max()
     known = np.isfinite(noise.radius)
@@ -167,7 +167,7 @@ def test_a_release_is_the_rounded_real_number(law, x, scale, words):
 
 @pytest.mark.parametrize("law", ["laplace", "gaussian", "spherical", "cubic"])
 @pytest.mark.parametrize("digits", [4, 9])
-def test_what_few_digits_leave_open_is_decided_by_more(law, digits, monkeypatch):
+def test_undecided_releases_draw_further_digits(law, digits, monkeypatch):
     coarse(monkeypatch, digits)
     asked = []
     floor = exact_noise._floor
@@ -180,12 +180,12 @@ def test_what_few_digits_leave_open_is_decided_by_more(law, digits, monkeypatch)
 
 
 @pytest.mark.parametrize("x", [0.0, 0.3, -1.75])
-def test_laplace_cells_are_shared_out_as_the_law_wants(x, monkeypatch):
-    """All 2^9 first digits and signs: a place gets its probability but for a cell at each end."""
+def test_counts_of_laplace_cells_have_their_probabilities(x, monkeypatch):
+    """Over all 2^9 first digits and signs, each place has its probability up to a cell per end."""
     coarse(monkeypatch, 8)
     monkeypatch.setattr(exact_noise, "GRID", -1)
     words = [(head << 56) | sign for head in range(256) for sign in (0, 1)]
-    middle = [1 << 63] * len(words)  # the next digits: the cell's middle
+    middle = [1 << 63] * len(words)  # the next digits: the middle of the cell
     released = [
         mechanisms.noisy(Replayed([word, more]), [x], "laplace", 1.0)[0]
         for word, more in zip(words, middle)
@@ -204,7 +204,7 @@ def test_laplace_cells_are_shared_out_as_the_law_wants(x, monkeypatch):
 @pytest.mark.parametrize("x", [0.0, 0.2])
 @pytest.mark.parametrize("digits", [53, 8])
 def test_the_law_on_a_coarse_grid(law, cdf, x, digits, monkeypatch):
-    """By chi-square; the law of a neighbour is told apart."""
+    """Chi-square accepts the right law and rejects that of a neighbour."""
     coarse(monkeypatch, digits) if digits < 53 else None
     monkeypatch.setattr(exact_noise, "GRID", -2)
     count = 40_000 if digits == 53 else 1500
@@ -279,8 +279,8 @@ def test_a_threshold_without_noise_compares_the_numbers():
 
 @pytest.mark.parametrize("law", ["laplace", "gaussian"])
 @pytest.mark.parametrize("source", [SystemRandom(), np.random.default_rng(0)], ids=["os", "seed"])
-def test_what_is_wanted_may_be_infinite_or_no_number(source, law):
-    """As where a penalty overflows at both ends of a ray."""
+def test_required_values_may_be_infinite_or_nan(source, law):
+    """This happens where a penalty overflows at both ends of a ray."""
     threshold = mechanisms.Threshold(source, law, 1.0, 1.0)
     found = [threshold.reached(0.0, wanted) for wanted in (np.nan, np.inf, -np.inf)]
     assert found == [False, False, True]
@@ -288,7 +288,7 @@ def test_what_is_wanted_may_be_infinite_or_no_number(source, law):
 
 @pytest.mark.parametrize("law", ["gaussian", "spherical", "cubic"])
 def test_noise_for_a_computation_is_as_near_as_it_says(law):
-    # The first is in the far tail for a normal number, the last for the length in a cube.
+    # The first word gives a normal number in the far tail, the last a length in the cube.
     source = Replayed([2**64 - 1, 0, 1 << 63, 0, 2**61, 0], seed=2)
     drawn = []
     plain = exact_noise.LAWS[law]
@@ -316,7 +316,7 @@ def attainable(outputs, center, scale):
 
 
 def told_apart(release, scale, count=4000):
-    """How often what is attainable names one data set for sure, and how often rightly."""
+    """Return the rate at which attainable outputs identify a data set, and its accuracy."""
     named = right = 0
     for center in (0.0, 1.0):
         outputs = release(center, count)
@@ -327,14 +327,14 @@ def told_apart(release, scale, count=4000):
 
 
 def test_floating_point_gives_records_away_and_exact_noise_does_not():
-    """Mironov (2012): at epsilon .001 most doubles of the old noise come from one data set."""
+    """Mironov (2012): at epsilon .001 most outputs of floating-point noise identify the data."""
     scale, seeded = 1000.0, Replayed(seed=7)
     floating = told_apart(lambda c, k: c + mechanisms.laplace(seeded, scale, k), scale)
     assert floating[0] > 0.5 and floating[1] == 1.0
     named, right = told_apart(
         lambda c, k: mechanisms.noisy(seeded, np.full(k, c), "laplace", scale), scale
     )
-    # What the attack still names is chance: right half the time, 5 standard deviations.
+    # The attack is then right by chance only, half the time: 5 standard deviations.
     assert abs(right - 0.5) <= 0.5 * 5.0 / math.sqrt(max(8000 * named, 1.0))
 
 
@@ -370,7 +370,7 @@ def test_every_law_of_floating_noise_has_an_exact_one():
 @pytest.mark.parametrize("law", ["laplace", "gaussian", "spherical", "cubic"])
 @pytest.mark.parametrize("word", [0, 2**64 - 1])
 def test_digits_that_are_all_alike_are_drawn_on(law, word):
-    """Seven words of zeros, or of ones: as yet the number may be infinite, or zero."""
+    """After seven words of zeros, or of ones, the number may still be infinite or zero."""
     for decide in (
         lambda source: mechanisms.noisy(source, [0.3], law, 1.0),
         lambda source: mechanisms.nearly(source, law, 1.0, 1)[0],
@@ -388,14 +388,14 @@ def test_digits_that_are_all_alike_are_drawn_on(law, word):
 @given(seed=st.integers(0, 2**32 - 1))
 @settings(max_examples=20)
 def test_the_error_of_a_number_covers_its_own_rounding(law, seed):
-    """Floating point moves a number by some of its last bits, so the radius is as large."""
+    """Rounding changes the last bits of a number, so the radius is at least as large."""
     noise = exact_noise.LAWS[law](Replayed(seed=seed), 16)
     assert (noise.radius >= exact_noise.ROUNDING * abs(noise.middle)).all()
 
 
 @pytest.mark.parametrize("radius", [0.0, 1e-13])
 def test_what_scaling_rounds_is_part_of_the_error(radius, monkeypatch):
-    """Numbers known to all digits are off by the rounding of the product with the scale alone."""
+    """Exact numbers have only the error of rounding the product with the scale."""
 
     class Known:
         def __init__(self, source, count):
@@ -408,8 +408,8 @@ def test_what_scaling_rounds_is_part_of_the_error(radius, monkeypatch):
     assert off <= own + 2.0**-49 * np.linalg.norm(noise)
 
 
-def test_what_is_open_asks_for_more_digits(monkeypatch):
-    """A place on the grid, and a sign, are the same however many digits are looked at first."""
+def test_decisions_do_not_depend_on_the_digits_tried_first(monkeypatch):
+    """The place on the grid and the sign do not depend on the number of digits tried first."""
     coarse(monkeypatch, 4)
     found = []
     for digits in (2, 128):

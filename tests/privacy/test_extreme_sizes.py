@@ -1,4 +1,4 @@
-"""Bounds, clips and steps at the ends of what numbers hold: charged in full, or refused."""
+"""Bounds, clip norms and steps near overflow and underflow are charged in full or refused."""
 
 import math
 
@@ -31,7 +31,7 @@ def problem_of(X, y, loss=LOGISTIC, radius=None, penalty=None):
 @pytest.mark.parametrize("order", [1, 2])
 @pytest.mark.parametrize("radius", [1e-165, 2.7e-162, 1e-150, 1e150, 1e155])
 def test_radii_neither_underflow_nor_overflow(radius, order):
-    """With 1e-165 the sensitivity was 0, and a run that told two data sets apart cost nothing."""
+    """With 1e-165 the sensitivity was 0, so a run that distinguished neighbours cost nothing."""
     problem = dpa.ERM(np.zeros((10, 1)), np.ones(10), LOGISTIC, row_bound=dpa.RowBound(1, radius))
     facts = problem.facts("replace_one")
     assert facts.gradient_bounds[order - 1] == pytest.approx(radius, rel=1e-15)
@@ -71,7 +71,7 @@ def test_what_would_overflow_or_vanish_is_refused_before_it_is_charged(query):
 
 
 def test_the_noise_of_a_curvature_comes_before_the_penalty():
-    """A penalty of 2^59 rounded away what the noise has to hide: one of 1000 answers was shared."""
+    """Noise added after a penalty of 2^59 was rounded: neighbours shared 1 of 1000 answers."""
     found = []
     for first in (66.0, 63.9):
         rows = np.sqrt(np.r_[first, np.full(9, 63.9)])

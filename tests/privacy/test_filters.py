@@ -1,4 +1,4 @@
-"""Filters and plans: what they grant, that a refusal costs nothing, and that they are quick."""
+"""Filters and plans: the events they grant, refusals without cost, and speed."""
 
 import contextlib
 import math
@@ -46,7 +46,7 @@ def test_pure_filter_adds_exact_losses():
 
 @pytest.mark.parametrize("count", [3, 10, 1000, 99_999])
 def test_a_budget_cut_into_equal_parts_is_granted_whole(count):
-    """The slack of 1e-9 absorbs the rounding of the sum, and no more than that."""
+    """The slack of 1e-9 absorbs the rounding of the sum, but no event of 1e-8."""
     guard = Filter(Budget(1.0))
     assert granted(guard, Pure(1.0 / count)) == count
     assert not guard.can_spend(Pure(1e-8))
@@ -128,7 +128,7 @@ def test_refusals_charge_nothing_and_looking_is_free(costs):
 
 
 def test_an_adaptive_adversary_cannot_pass_the_limit():
-    """Events chosen after looking at what is left, to squeeze out as much as possible."""
+    """Events are chosen by the remaining budget, to spend as much as possible."""
     rng = np.random.default_rng(3)
     budget = Budget(2.0, 1e-6)
     guard, spent = Filter(budget), []
@@ -143,7 +143,7 @@ def test_an_adaptive_adversary_cannot_pass_the_limit():
 
 
 def test_threads_never_spend_the_same_remainder():
-    """Each reads what is spent, waits, and writes: only a lock keeps the others out."""
+    """Each thread reads the spent budget, waits, and writes; only a lock prevents a race."""
 
     class Slow(Filter):
         @property
@@ -176,7 +176,7 @@ def test_a_seed_is_used_once_whatever_its_type(first):
             guard.claim_seed(again)
     for fresh in (8, generator, None, None, "os"):
         guard.claim_seed(fresh)
-    generator.spawn(1)  # as a run does: the next one goes on from here
+    generator.spawn(1)  # as a run does; the next run spawns other children
     guard.claim_seed(generator)
 
 
@@ -195,8 +195,8 @@ ENTROPY = st.one_of(WORDS, st.lists(WORDS, min_size=1, max_size=5))
 @example(entropy=([9, 0, 0, 0, 5], 9), keys=([], [5]), whole=True, kinds=("sequence", "sequence"))
 @example(entropy=(2**32 + 9, [9, 1]), keys=([], []), whole=True, kinds=("child", "array"))
 @example(entropy=(9, 9), keys=([], [0]), whole=True, kinds=("child", "sequence"))
-def test_two_spellings_are_one_seed_where_they_are_one_for_numpy(entropy, keys, whole, kinds):
-    """9, [9], [9, 0], a key that pads: refused if and only if the noise would be the same."""
+def test_seeds_are_equal_if_numpy_treats_them_as_equal(entropy, keys, whole, kinds):
+    """9, [9], [9, 0], a padding key: refused if and only if the noise would be the same."""
 
     def seed(entropy, key, kind):
         if kind == "array":
@@ -327,7 +327,7 @@ def test_a_long_plan_is_granted_to_its_end_and_no_further():
 
 
 def test_a_plan_grants_several_of_its_events_at_once():
-    """Two and one of three; never more than are left of their kind, nor of another kind."""
+    """It grants two and one of three, but never more than remain of the next kind."""
     release, other = Pure(0.1), Pure(0.2)
     plan = Plan([Repeated(release, 3), other], Budget(1.0))
     assert not plan.can_spend(Repeated(release, 4)) and not plan.can_spend(Repeated(other, 1))
@@ -341,13 +341,13 @@ def test_a_plan_grants_several_of_its_events_at_once():
     assert plan.next is None and not plan.can_spend(other)
 
 
-def test_a_plan_of_at_most_these_goes_forward_only():
-    """What is cheaper takes the place of the first that covers it; no place is lent twice."""
+def test_an_inexact_plan_goes_forward_only():
+    """An event uses the next planned event that dominates it; those passed over are lost."""
     plan = Plan([Repeated(Pure(0.1), 3), Pure(0.3), Pure(0.1)], Budget(1.0), exact=False)
     assert not plan.can_spend(Pure(0.31)) and not plan.can_spend(Laplace(1.0, 0.1))
     plan.spend(Pure(0.05))
     assert plan.remaining == 4
-    plan.spend(Pure(0.2))  # passes two over, and takes the third kind's place
+    plan.spend(Pure(0.2))  # passes over two events and uses Pure(0.3)
     assert plan.remaining == 1 and plan.next == Pure(0.1) and not plan.can_spend(Pure(0.2))
     plan.spend(Pure(0.1))
     with pytest.raises(PrivacyBudgetExceeded, match="nothing is left"):
@@ -359,10 +359,10 @@ def test_a_plan_of_at_most_these_goes_forward_only():
     delta=st.floats(1e-4, 0.1),
     wanted=st.lists(st.tuples(st.floats(0.01, 2.0), st.floats(0.01, 1.0)), min_size=7, max_size=7),
 )
-def test_a_plan_of_at_most_these_covers_every_adversary(losses, delta, wanted):
-    """A tree of coins, 3 deep: after every history any loss is wanted, and had where granted.
+def test_an_inexact_plan_covers_every_adversary(losses, delta, wanted):
+    """A binary tree of depth 3: after every history the adversary requests an arbitrary loss.
 
-    Each node's coin is as unfair as its loss allows, with any probability. All answers are
+    Each answer is a coin whose odds change by that loss, of any probability. All answers are
     enumerated; their delta at the planned epsilon is at most the planned delta.
     """
     events = [Pure(loss) for loss in losses]
@@ -422,11 +422,11 @@ def test_what_comes_next_in_a_plan():
     for _ in range(3):
         plan.spend(one)
     assert plan.upcoming(9) == [(two, 1)] and plan.upcoming(0) == []
-    assert Plan([one], None, exact=False).upcoming(9) == []  # it may be passed over
+    assert Plan([one], None, exact=False).upcoming(9) == []  # the event may be passed over
 
 
 def test_costs_below_the_rounding_of_the_sum_are_charged():
-    """Each of them is less than half the last digit of what was spent before."""
+    """Each is less than half a unit in the last place of the budget spent before."""
     guard = Filter(Budget(1.0))
     guard.spend(Pure(0.5))
     for _ in range(64):
@@ -438,7 +438,7 @@ def test_a_guarantee_counts_the_runs_that_are_released():
     one = Filter(Budget(1.0)), Filter(Budget.zcdp(0.5)), Filter(Budget(1.0, 1e-5), order=50.0)
     assert one[0].epsilon(copies=3) == 3.0
     assert one[1].epsilon(1e-5, copies=3) == Filter(Budget.zcdp(1.5)).epsilon(1e-5)
-    # At one order the limit is what is added up; the conversion is paid for once.
+    # At one order the limits add up, and the conversion to epsilon is paid once.
     assert one[2].epsilon(copies=3) == pytest.approx(1.0 + 2.0 * one[2].limit)
 
 

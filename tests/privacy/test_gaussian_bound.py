@@ -1,4 +1,4 @@
-"""Gaussian bounds: the event, its composition and the epsilon read off it."""
+"""Gaussian bounds: the event, its composition and its epsilon."""
 
 import math
 
@@ -23,7 +23,7 @@ MIXED = GaussianBound(2.0, (0.5, 3.0), (0.75, 0.25))
 
 
 def mixture(shifts, weights, std):
-    """Density of a shift drawn with the weights, plus noise."""
+    """Density of noise plus a random shift with the given weights."""
 
     def logpdf(x):
         parts = [np.log(w) + stats.norm.logpdf(x, s, std) for s, w in zip(shifts, weights)]
@@ -34,7 +34,7 @@ def mixture(shifts, weights, std):
 
 @pytest.mark.parametrize("order", [1.5, 2.0, 8.0])
 def test_a_random_shift_costs_no_more_and_its_coin_makes_it_exact(order):
-    """Of the sum alone the divergences are smaller; told the coin, they are the bound itself."""
+    """The divergences are below the bound; if the coin is also released, they attain it."""
     cost = float(MIXED.rdp_cost(order))
     shifted, still = mixture((0.5, 3.0), (0.75, 0.25), 2.0), mixture((0.0,), (1.0,), 2.0)
     for one, other in ((shifted, still), (still, shifted)):
@@ -76,7 +76,7 @@ def test_one_term_is_gaussian_noise_shifted_and_weighted():
 
 
 def test_composition_multiplies_the_measures():
-    """Two random shifts told their coins: four pairs of Gaussians, with Gaussian noise besides."""
+    """Two random shifts with released coins are four pairs of Gaussians; other noise adds to mu."""
     events = [Repeated(MIXED, 2), GaussianBound(1.0, (0.4,), (2.0,), 0.1), Gaussian(1.0, 0.3)]
     mus, weights, offset = gaussian_terms(events)
     small, large = 0.25**2, 1.5**2
@@ -145,6 +145,6 @@ def test_a_repeated_bound_is_the_bound_so_many_times(count, weights, offset):
 @example(mu=0.07186608327665808, delta=0.028252082167074782)  # above zero by rounding there
 @given(mu=st.floats(1e-3, 20.0), delta=st.floats(1e-12, 0.1))
 def test_terms_that_are_alike_are_one_term(mu, delta):
-    """The bracket of the root search has no sign change then, but for rounding."""
+    """Then the bracket of the root search has no sign change, except by rounding."""
     one = gaussian_epsilon(1.0 / mu, delta)
     assert gaussian_sum_epsilon([mu] * 4, [0.25] * 4, delta) == pytest.approx(one, rel=1e-9)

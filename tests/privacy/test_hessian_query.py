@@ -1,4 +1,4 @@
-"""Queries of curvature and of values: how far a record moves them, and the law of their noise."""
+"""Queries of curvature and of values: their sensitivity, and the law of their noise."""
 
 import dataclasses
 import math
@@ -122,13 +122,13 @@ def test_hessians_of_any_rank(d, k, convex, seed):
     assert np.linalg.norm(drawn() - drawn()) <= bound * (1 + 1e-12)
     first = np.diag((np.arange(d) < r).astype(float))
     second = np.diag((np.arange(d) >= d - r).astype(float)) if convex else -first
-    if convex and 2 * r > d:  # the second fills up what the first leaves
+    if convex and 2 * r > d:  # the second is the complement of the first
         second = np.diag((np.arange(d) >= r).astype(float))
     assert np.linalg.norm(first - second) == pytest.approx(bound)
 
 
 def test_forgetting_the_rank_of_general_hessians_is_noticed():
-    """The mutant: rank one assumed of Hessians +-I, which move sqrt(d) times as far."""
+    """A mutant assumes rank one for Hessians +-I, whose sensitivity is sqrt(d) times larger."""
     d = 5
     facts = facts_of(problem_of(np.zeros((1, d))), hessian_bound=1.0, convex_records=False)
     moved = np.linalg.norm(2.0 * np.eye(d))
@@ -190,13 +190,13 @@ def test_the_noise_has_the_stated_variances(source):
     above = noise[:, *np.triu_indices(d)]
     correlations = np.corrcoef(above.T) - np.eye(above.shape[1])
     assert np.abs(correlations).max() * math.sqrt(count) < 5.0  # 45 pairs: 3e-5
-    assert stats.kstest(noise[:, 0, 1] / off, "norm").pvalue > 1e-3  # of a fixed seed
+    assert stats.kstest(noise[:, 0, 1] / off, "norm").pvalue > 1e-3  # fixed seed
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("forgotten", [False, True])
 def test_black_box_audit_of_one_release(forgotten):
-    """On the rows that attain the sensitivity; a mutant forgets its sqrt 2, and is refuted.
+    """On rows that attain the sensitivity; a mutant without the factor sqrt 2 is refuted.
 
     False alarms at confidence 1 - 1e-9.
     """
@@ -297,7 +297,7 @@ def test_the_value_is_clamped_and_the_penalty_is_not():
     new=st.floats(-1.0, 1.0),
 )
 def test_slopes_move_by_the_lipschitz_constant_at_every_step(w, direction, step, old, new):
-    """And the clip at B_g ||g|| clips nothing: the answer is that of the plain query."""
+    """So clipping slopes at B_g ||g|| never changes them."""
     slopes = []
     for row in (old, new):
         losses = problem_of(np.array([[row]])).line_losses(np.array([w]), np.array([direction]))
@@ -319,7 +319,7 @@ def test_short_steps_are_tried_with_the_same_noise():
 
 
 class Bent(dpa.losses.Logistic):
-    """Its formula goes beyond the constants that it states, on both sides."""
+    """Its second derivative exceeds the stated constants, on both sides."""
 
     convex, smoothness = True, 0.25
 
@@ -344,7 +344,7 @@ def test_a_curvature_beyond_the_stated_constants_is_cut(form):
 @pytest.mark.slow
 @pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
 def test_sums_of_curvature_are_added_up_by_blocks_as_the_proof_says(form, monkeypatch):
-    """At most 4096 rows meet one sum, and at least 2048 but for the last."""
+    """Each sum has at most 4096 rows, and all but the last at least 2048."""
     filled = []
 
     class Watched(Total):

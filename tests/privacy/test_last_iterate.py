@@ -1,4 +1,4 @@
-"""The last iterate alone: exact on quadratics, never below an exact law, and its proof."""
+"""Bounds for the last iterate: exact on quadratics, never below exact laws, and the proof."""
 
 import numpy as np
 import pytest
@@ -65,7 +65,7 @@ def test_shifts_of_the_proof(passes, batches, c):
     u, z = shifts(c, np.ones(steps), np.ones(steps, bool))
     assert z.min() >= -1e-9 and abs(z[-1]) <= 1e-9
     assert u @ u == pytest.approx(last_iterate_gdp(steps, 1.0, c) ** 2, rel=1e-9)
-    # From the record's first batch to just before its last; that one is shifted as a whole.
+    # From the first batch of the record to just before its last, which is shifted in full.
     moves = np.array([float(k % batches == 0) for k in range((passes - 1) * batches)])
     u, z = shifts(c, moves, np.ones(moves.size, bool))
     assert z.min() >= -1e-9 and abs(z[-1]) <= 1e-9

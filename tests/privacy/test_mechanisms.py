@@ -47,7 +47,7 @@ def test_vectors_have_a_gamma_length_and_a_uniform_direction(source, law, order)
     assert stats.kstest(lengths, stats.gamma(3, scale=2.0).cdf).pvalue > LEVEL
     for other in (2, 4):
         assert stats.kstest(lengths, stats.gamma(other, scale=2.0).cdf).pvalue < LEVEL
-    # On a sphere each of three coordinates is uniform, and so are a cube's but for the largest.
+    # Each of three coordinates is uniform on a sphere, and on a cube except for the largest.
     parts = (drawn / lengths[:, None]).T
     for part in parts:
         inner = part[abs(part) < 1.0 - 1e-4]
@@ -62,7 +62,7 @@ def test_kinds_are_told_apart(source):
 
 
 def test_a_scale_drawn_as_a_standard_deviation_is_rejected():
-    """Errata 001-19: the published code's mistake, sqrt 2 too little noise."""
+    """Errata 001-19: the published code has less noise by a factor sqrt 2."""
     mistaken = laplace(random_source(0), 1.0 / math.sqrt(2), SAMPLES)
     assert not accepted(mistaken, stats.laplace, 1.0)
 
@@ -95,11 +95,11 @@ def test_system_noise_is_finite_at_the_ends(bits, monkeypatch):
     monkeypatch.setattr(source, "_bits", lambda size: np.full(size or (), bits, dtype=np.uint64))
     for noise in (source.laplace(size=2), source.normal(size=2)):
         assert np.isfinite(noise).all()
-    most = 1000 * math.log(2) * (1 + 1e-12)  # a stuck source ends with the last round
+    most = 1000 * math.log(2) * (1 + 1e-12)  # a constant source ends with the last refinement
     assert abs(source.laplace()) <= most and abs(source.normal()) <= math.sqrt(2 * most)
 
 
-def test_random_source_takes_what_spec_7_names():
+def test_random_source_accepts_seeds_generators_and_the_system():
     generator = np.random.default_rng(1)
     assert random_source(generator) is generator
     assert isinstance(random_source(), np.random.Generator)
@@ -146,7 +146,7 @@ def test_children_do_not_depend_on_their_number_and_differ():
     assert firsts[0] != random_source(7).random()
     seed = np.random.SeedSequence(7)
     assert spawn(seed, 2)[1].random() == firsts[1]
-    assert spawn(seed, 1)[0].random() == firsts[2]  # a seed sequence moves on
+    assert spawn(seed, 1)[0].random() == firsts[2]  # a seed sequence counts its children
     generator = np.random.default_rng(7)
     assert [child.random() for child in spawn(generator, 3)] == firsts[:3]
     assert all(isinstance(child, SystemRandom) for child in spawn("os", 2))

@@ -1,4 +1,4 @@
-"""Objective perturbation: what its proof needs of the event and of the solver."""
+"""Objective perturbation: the assumptions of its proof about the event and the solver."""
 
 import math
 
@@ -30,10 +30,9 @@ def problem(n=60, d=4, loss=None):
     ("relation", "corners"), [("replace_one", 4.0), ("add_or_remove_one", 2.0)]
 )
 def test_a_replaced_record_has_four_corners(relation, corners):
-    """The loss is largest at a corner of a segment or of a parallelogram: a Gaussian loss each.
+    """The loss is largest at a corner of a segment or parallelogram; each has a Gaussian loss.
 
-    One corner of four is another Gaussian loss, of a shift that the noise decides on: the bound
-    adds all four. With two the sum would be half of it.
+    Which of the four corners is the worst depends on the noise, so the bound adds all four.
     """
     facts = problem().facts(relation)
     event = PerturbedMinimum("gaussian", 5.0, 0.1, 1e-8, 0.01).event(facts, FULL).events[0]
@@ -49,7 +48,7 @@ def test_a_replaced_record_has_four_corners(relation, corners):
 
 @pytest.mark.parametrize("loss", [dpa.losses.Logistic(), dpa.losses.HuberizedHinge(0.5)])
 def test_the_solver_stops_at_the_tolerance_and_not_at_twice_it(loss):
-    """Tolerances just below the norms that it passes on its way, where a slack would show."""
+    """Tolerances just below the norms along the iterations, which reveal any slack."""
     erm = problem(loss=loss)
     tilt, ridge = np.array([0.3, -0.2, 0.1, 0.0]), 0.02
 
@@ -63,13 +62,13 @@ def test_the_solver_stops_at_the_tolerance_and_not_at_twice_it(loss):
         tolerance = 0.999 * norm(w)
         if tolerance < 1e-13:
             break
-    assert tolerance < 1e-3  # it came close, by steps as small as they are
+    assert tolerance < 1e-3
 
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("ridge", [1e-4, 1e-6, 1e-8])
 def test_a_loss_whose_curvature_jumps_takes_hundreds_of_gradients(seed, ridge):
-    """Where it is flat, the curvature is the ridge's alone, and Newton's step is far too long."""
+    """Where the loss is flat, only the ridge has curvature, and Newton's step is far too long."""
     random = np.random.default_rng(seed)
     X = random.standard_normal((100, 3))
     X /= np.linalg.norm(X, axis=1, keepdims=True)
@@ -82,7 +81,7 @@ def test_a_loss_whose_curvature_jumps_takes_hundreds_of_gradients(seed, ridge):
 
 
 def test_the_error_that_the_tolerance_leaves_is_charged_whole():
-    """Twice n tol/c by n, on both sides: the distance of two points that are off by tol/mu each."""
+    """Each of two neighbouring answers is off by up to tol/mu, so they differ by twice that."""
     facts = problem().facts("replace_one")
     for law in ("gaussian", "spherical"):
         query = PerturbedMinimum(law, 5.0, 0.1, 1e-4, 0.01)
@@ -92,8 +91,8 @@ def test_the_error_that_the_tolerance_leaves_is_charged_whole():
 
 
 @given(st.floats(1e-4, 50.0), st.floats(1e-4, 1e4))
-def test_a_record_cannot_pull_and_bend_at_once(pull, convexity):
-    """The most that slope and determinant cost together, against all slopes on a grid."""
+def test_the_joint_cost_of_slope_and_determinant_is_below_their_sum(pull, convexity):
+    """The largest joint cost of slope and determinant, against all slopes on a grid."""
     curvature = Curvature(1, 0.25, 2, True)
     p = np.linspace(0.0, 1.0, 20_001)
     bend = np.log1p(p * (1.0 - p) / convexity)
@@ -120,7 +119,7 @@ def test_the_pull_is_that_of_one_record(relation, kind):
 
 @given(st.data())
 def test_no_log_ratio_of_densities_is_above_the_event(data):
-    """A set of a few records and its neighbour, at any point: Laplace noise in one dimension."""
+    """A few records and a neighbour, at any point: Laplace noise in one dimension."""
     number = st.floats(-1.0, 1.0)
     x = np.array(data.draw(st.lists(number, min_size=1, max_size=5)))
     y = np.where(np.array(data.draw(st.lists(number, min_size=len(x), max_size=len(x)))) > 0, 1, -1)
@@ -149,8 +148,8 @@ def test_no_log_ratio_of_densities_is_above_the_event(data):
     ("law", "radii"), [("gaussian", ()), ("spherical", ()), ("gaussian", (0.2, 3.0))]
 )
 @given(share=st.floats(0.0, 0.9), n=st.sampled_from([10.0, 60.0]))
-def test_the_solver_gets_what_the_noise_leaves_of_the_tolerance(law, radii, share, n):
-    """The gradient of the real objective: off by the noise that is no double, over n."""
+def test_the_solver_tolerance_is_reduced_by_the_rounding_of_the_noise(law, radii, share, n):
+    """Rounding the noise to doubles shifts the gradient by its error over n."""
     erm, tolerance, asked = problem(), 1e-6, []
     shape = [Block(2, 2, radius) for radius in radii]
     query = PerturbedMinimum(law, 5.0, 0.1, tolerance, 0.01, shape)
@@ -174,8 +173,8 @@ def test_the_solver_gets_what_the_noise_leaves_of_the_tolerance(law, radii, shar
     st.floats(1e-6, 10.0),
     st.sampled_from(["replace_one", "add_or_remove_one"]),
 )
-def test_what_hides_the_error_costs_a_hundredth_of_the_minimizer(epsilon, delta, mu, relation):
-    """Of the pure loss of the shift, or of the square of the Gaussian one, at any strength."""
+def test_hiding_the_solver_error_costs_a_hundredth_of_the_minimizer(epsilon, delta, mu, relation):
+    """A hundredth of the pure loss of the shift, or of the square of its Gaussian mu."""
     bound = dpa.RowBound(2, 1.0)
     penalty = dpa.regularizers.L2(mu)
     X, y = np.zeros((500, 3)), np.ones(500)

@@ -1,6 +1,6 @@
-"""No cost is below its exact value: amplification and Gaussian noise never, others but for 1e-12.
+"""Costs against exact values: amplification and Gaussian noise never below, others to 1e-12.
 
-Every formula is written down again and evaluated with 60 to 120 digits.
+Every formula is implemented again and evaluated with 60 to 120 digits.
 """
 
 import math
@@ -69,7 +69,7 @@ def exact_amplified(e, q):
     return mp.log1p(mp.mpf(q) * mp.expm1(mp.mpf(e)))
 
 
-def check(found, exact, below=1e-80, above=1e-12):  # mpmath rounds too, far below
+def check(found, exact, below=1e-80, above=1e-12):  # 1e-80 covers the rounding of mpmath
     assert exact * (1 - mp.mpf(below)) <= mp.mpf(float(found)) <= exact * (1 + mp.mpf(above))
 
 
@@ -179,14 +179,14 @@ def test_the_epsilon_of_a_sum_is_never_below_among_subnormal_deltas(terms):
 
 
 def test_a_curve_of_losses_on_a_grid_keeps_its_mass():
-    """At loss 0, where each of 1e5 masses that is rounded down would be missed."""
+    """At loss 0 every one of 1e5 masses counts, so rounding any down would reduce delta."""
     event = Sampled(Poisson(0.5), [Gaussian(0.3, 1.0)])
     found = privacy_curve(event, "add_or_remove_one").delta(0.0)
     exact = exact_delta(1 / mp.mpf(0.3), mp.mpf(0)) / 2
     assert exact <= found <= exact * (1 + mp.mpf(1e-12))
 
 
-def test_an_order_near_1_of_a_rare_record_keeps_what_is_of_second_order():
+def test_second_order_terms_are_kept_near_order_1_at_tiny_rates():
     """ln(1 + C(a, 2) q^2 (e^(mu^2) - 1) + ...)/(a - 1); the next term is smaller by 1e-11."""
     exact = mp.mpf(1.001) / 2 * mp.mpf(1e-25) ** 2 * mp.expm1(16)
     assert abs(rdp_poisson_gaussian(1.001, 1e-25, 0.25) / exact - 1) < 1e-10
@@ -207,7 +207,7 @@ def test_numbers_that_underflow_are_rounded_up():
 @pytest.mark.slow
 @given(powers(-12.0, 5.0), powers(-30.0, -0.1))
 def test_converted_rho_is_above_the_formula_at_its_best_order(rho, delta):
-    """At every order near that of the minimum, by bisection of the derivative."""
+    """The minimum over orders is found by ternary search around the best of a grid."""
     found = zcdp_to_epsilon(rho, delta)
     r, d = mp.mpf(rho), mp.mpf(delta)
 
@@ -270,7 +270,7 @@ def test_the_binomial_sum(order, rate, multiplier):
 
 @given(orders, powers(-6.0, 1.0), st.floats(0.01, 0.99), st.booleans())
 def test_a_mixture_of_gaussians(order, mu, share, law):
-    """Also where the weights are those of a law up to rounding: near order 1 that counts."""
+    """Also where the weights sum to 1 up to rounding, which matters near order 1."""
     weights = (share, 1.0 - share) if law else (1.0, 1.0 + share)
     event = GaussianBound(1.0, (mu, 0.1 * mu), weights)
     a, w = mp.mpf(order), [mp.mpf(weight) for weight in event.weights]
@@ -282,7 +282,7 @@ def test_a_mixture_of_gaussians(order, mu, share, law):
 
 @given(powers(-10.0, 0.0), powers(-10.0, 1.0), st.integers(2, 60), st.floats(0.0, 1.0))
 def test_draws_with_replacement(more, mu, n, part):
-    """Near order 1, and with much noise, what cancelled was all: costs were below 0."""
+    """Near order 1 and with much noise, cancellation once made costs negative."""
     order, m = 1.0 + more, 1 + int(part * (n - 1))
     law = [mp.binomial(m, k) * mp.mpf(n - 1) ** (m - k) / mp.mpf(n) ** m for k in range(m + 1)]
     rate, s = 1 - law[0], mp.mpf(1) / (1.0 / mu)
@@ -298,7 +298,7 @@ def test_draws_with_replacement(more, mu, n, part):
 
 
 def test_weights_that_miss_1_by_rounding_lose_nothing_near_order_1():
-    """A missing 1e-13 took 1e-8 from the cost at order 1 + 1e-5, all that there was."""
+    """A missing weight of 1e-13 once took 1e-8, nearly all, from the cost at order 1 + 1e-5."""
     event = GaussianBound(1.0, (1e-4, 2e-4), (0.5, 0.5 - 1e-13))
     assert math.fsum(event.weights) == pytest.approx(1.0, abs=1e-16)
     assert event.rdp_cost([1.00001])[0] == pytest.approx(0.5 * 2.5e-8, rel=1e-4)
@@ -315,7 +315,7 @@ def test_weights_above_1_have_no_rho(more):
 
 @given(losses, rates, st.integers(1, 4), powers(-6.0, 4.0))
 def test_rho_of_a_sampled_pure_release_holds_at_every_order(loss, rate, count, more):
-    """What a zCDP filter charges: both directions of the worst pair, at real orders."""
+    """The cost in a zCDP filter covers both directions of the worst pair, at real orders."""
     a, e, q = 1 + mp.mpf(more), count * mp.mpf(loss), mp.mpf(rate)
     event = Sampled(Poisson(rate), [Pure(loss)] * count)
     p = 1 / (1 + mp.exp(e))
@@ -324,7 +324,7 @@ def test_rho_of_a_sampled_pure_release_holds_at_every_order(loss, rate, count, m
         moment = mp.fsum(x**a * y ** (1 - a) for x, y in zip(P, Q))
         assert mp.log(moment) / (a - 1) <= a * event.zcdp_cost() * (1 + mp.mpf(1e-12))
     n = 1000
-    m = min(max(1, round(rate * n)), n - 1)  # all of them would be charged one by one
+    m = min(max(1, round(rate * n)), n - 1)  # with m = n the releases are charged one by one
     event = Sampled(WithoutReplacement(m), [Pure(loss)] * count, n)
     x = mp.log1p(mp.mpf(m) / n * mp.expm1(e))
     speak = (1 + mp.exp(x)) / (1 + mp.exp(e))
@@ -340,7 +340,7 @@ def test_rho_of_single_releases_holds_at_every_order(loss, more):
     moment = (a * mp.exp((a - 1) * e) + (a - 1) * mp.exp(-a * e)) / (2 * a - 1)
     assert mp.log(moment) / (a - 1) <= rho * Laplace(1.0, loss).zcdp_cost()
     assert a * e * e / 2 <= rho * Gaussian(1.0, loss).zcdp_cost()
-    # Of bounded range: two outcomes whose losses are e apart, the lower at any place.
+    # Bounded range: two outcomes whose losses differ by e, at several offsets.
     for place in (0.1, 0.5, 0.9):
         low = -place * e
         p = -mp.expm1(low) / (mp.exp(low + e) - mp.exp(low))
@@ -351,7 +351,7 @@ def test_rho_of_single_releases_holds_at_every_order(loss, more):
 @pytest.mark.parametrize("u", [1e-9, 0.0305, 0.3, 29.0, 31.0, 400.0, 1e5])
 @pytest.mark.parametrize("more", [1e-10, 1e-6, 0.3, 1.0, 50.0, 1e3])
 def test_the_excess_of_a_power(u, more):
-    """Near order 1 all terms cancel but a part of u (order - 1)."""
+    """Near order 1 all terms cancel except a part of u (order - 1)."""
     for x in (u, -u):
         a = mp.mpf(1.0 + more)
         s = mp.exp(mp.mpf(x))

@@ -1,4 +1,4 @@
-"""The public nominal size: what two data sets of different length have in common under it."""
+"""The public nominal size: data sets of different length share facts, events and noise."""
 
 import dataclasses
 import math
@@ -41,7 +41,7 @@ def erm(X, y, size, loss=LOGISTIC):
 
 
 def mapped(X, y, size, folder):
-    """The rows in a file, in the order of columns: they are read by blocks."""
+    """Write the rows to a file in column order, so that they are read by blocks."""
     file = np.memmap(folder / f"{len(X)}", np.float64, "w+", shape=X.shape, order="F")
     file[:] = X
     return erm(file, y, size)
@@ -76,7 +76,7 @@ BUILD = {
 
 
 def lengths(n=40, d=3, seed=0):
-    """A data set, one with a record more, and one with an empty record more."""
+    """Return a data set, one with an additional record, and one with an additional zero row."""
     rng = np.random.default_rng(seed)
     X, y = rng.normal(size=(n + 1, d)), rng.choice([-1.0, 1.0], n + 1)
     empty = X.copy()
@@ -88,7 +88,7 @@ def oracle_of(problem, relation=ADD):
     return PrivateOracle(problem, problem.facts(relation), None, mechanisms.spawn(0, 1))
 
 
-# --- what is public ---
+# --- public facts ---
 
 
 @pytest.mark.parametrize("kind", BUILD)
@@ -102,7 +102,7 @@ def test_facts_are_those_of_the_size(kind, size):
 
 
 def test_facts_of_a_mapped_file_are_those_of_the_size(tmp_path, monkeypatch):
-    """Of 40 rows in 4 blocks and of 41 in 5."""
+    """40 rows in 4 blocks, and 41 rows in 5 blocks."""
     monkeypatch.setattr(blocks, "BLOCK_BYTES", 10 * (3 * 8 + blocks.ROW_BYTES))
     first, other = (mapped(X, y, 30, tmp_path) for X, y in lengths()[:2])
     assert first._data.parts < other._data.parts <= first._data.most_parts(60)
@@ -116,7 +116,7 @@ def test_without_a_size_it_is_the_number_of_rows():
     assert plain.facts(ADD).record_limit == 41 and plain.facts(ADD).n == 40
     assert plain.facts(ADD) != more.facts(ADD)
     assert "size" not in repr(plain) and repr(erm(X, y, 50)).endswith(", size=50)")
-    # Given as a number it says that there may be twice as many rows: more rounding is covered.
+    # A given size allows twice as many rows, so more rounding is covered.
     given = erm(X, y, 40)
     w = np.ones(3)
     assert given.value(w) == plain.value(w) and given.rounding > plain.rounding
@@ -198,8 +198,8 @@ def test_events_and_noise_are_the_same_for_any_number_of_rows(name):
 
 
 @pytest.mark.parametrize("delta", [0.047, 0.02])
-def test_the_warning_about_delta_goes_by_the_size(delta):
-    """Of 20 and 22 rows one is warned of at delta = 0.047, unless the size decides."""
+def test_the_warning_about_delta_depends_on_the_size(delta):
+    """At delta = 0.047, 22 rows would cause a warning and 20 rows none, without a size."""
     method = methods.GradientDescent(0.5, 1, mechanism="gaussian")
 
     def warned(n, size):
@@ -215,7 +215,7 @@ def test_the_warning_about_delta_goes_by_the_size(delta):
 
 
 def test_batches_are_drawn_from_the_rows_that_are_there():
-    """At the rate given; and each row, the last one too."""
+    """At the given rate, from all rows including the last."""
     n, size, rate = 90, 50, 0.25
     problem = erm(np.zeros((n, 1)), np.ones(n), size)
     oracle = oracle_of(problem)
@@ -290,7 +290,7 @@ def test_a_users_problem_states_its_size_and_how_many_records_there_may_be():
     seed=st.integers(0, 2**20),
 )
 def test_a_record_more_moves_answers_by_at_most_their_sensitivity(kind, n, extra, spread, seed):
-    """Rows far over the bound, any size that is allowed; the sensitivity is the ledger's."""
+    """Rows far over the bound, any allowed size; the sensitivity is that in the ledger."""
     rng = np.random.default_rng(seed)
     size = max((n + 2) // 2, n + extra)
     pairs = lengths(n, 2, seed)
@@ -324,7 +324,7 @@ def test_an_empty_record_moves_nothing():
 
 
 def test_the_search_divides_by_the_size():
-    """The decrease of one record of slope 1/2 is 0.05 over the size; what is wanted decides."""
+    """Each of two records decreases by 0.05, divided by the size; the threshold is 0.04."""
     points = Ray(np.zeros(1), np.array([-0.1]), np.array([1.0]))
     for size, found in ((2, 0), (3, None)):
         problem = dpa.ERM(np.ones((2, 1)), np.ones(2), LOGISTIC, None, BOUND, size=size)
@@ -334,7 +334,7 @@ def test_the_search_divides_by_the_size():
 
 @given(n=st.integers(2, 8), seed=st.integers(0, 2**20), passes=st.integers(1, 4))
 def test_descent_contracts_with_twice_as_many_rows_as_the_size(n, seed, passes):
-    """At the largest step, with rows that bend the objective as much as rows can."""
+    """At the largest step, with rows of the largest curvature."""
     rng = np.random.default_rng(seed)
     X, y = np.ones((2 * n, 1)), rng.choice([-1.0, 1.0], 2 * n)
     loss = dpa.losses.HuberizedHinge(0.1)
@@ -347,7 +347,7 @@ def test_descent_contracts_with_twice_as_many_rows_as_the_size(n, seed, passes):
     query = NoisyDescent(start, step, 1, passes, False, "gaussian", 0.0)
     one, two = (oracle_of(problem).ask(query, FULL) for problem in (here, there))
     assert abs(one - two).max() <= query.sensitivities(facts)[0].max() * (1 + 1e-9)
-    # From two starts within the hinge's bend, no step leads further apart.
+    # From two starts within the smooth part of the hinge, no step increases the distance.
     starts = np.array([0.95, 0.99])
     ends = [
         oracle_of(dpa.ERM(X, X[:, 0], loss, dpa.regularizers.L2(1e-3), BOUND, size=n)).ask(
@@ -370,7 +370,7 @@ def test_crowded_batches_are_those_of_as_many_rows_as_there_may_be():
 
 
 def test_the_rounding_of_a_descent_reaches_as_far_as_twice_the_gradient():
-    """With 2N rows the mean over N may be of norm 2; the refusal says how far steps may lead."""
+    """With 2N rows the mean over N may have norm 2; the message states the largest distance."""
     (X, y), *_ = lengths()
     query = NoisyDescent(np.zeros(3), 0.5, 1, 7, False, "gaussian", 1.0)
     for size, reach in ((None, 4.0 * (1 + 1 / 40)), (40, 8.0)):
@@ -379,8 +379,8 @@ def test_the_rounding_of_a_descent_reaches_as_far_as_twice_the_gradient():
             query.sensitivities(facts)
 
 
-def test_a_minimizer_is_told_from_none_by_the_size():
-    """A sample on the wrong side loses ln 2 over the size, which is twice the number of rows."""
+def test_the_size_decides_whether_a_minimizer_exists():
+    """A misclassified sample has loss at least ln 2 over the size, twice the number of rows."""
     problem = dpa.ERM([[10.0], [1.0]], [1, -1], LOGISTIC, size=4)
     w = problem.solve()  # without the warning that there is no minimizer
     assert math.log(2) / 4 < problem.value(w) < math.log(2) / 2
@@ -395,17 +395,17 @@ def test_objective_perturbation_minimizes_the_mean_over_the_size(size):
     w, count = problem.minimize_perturbed(tilt, 0.1, 1e-12, float(size))
     total = problem.sums(w, value=False).gradient / size + 0.05 * w + tilt + 0.1 * w
     assert np.linalg.norm(total) < 1e-11
-    assert count < 15  # by Newton's steps
+    assert count < 15  # Newton steps
 
 
-# --- the guarantee, exactly ---
+# --- the exact guarantee ---
 
 
 def delta_of(problems, budget):
-    """The delta at which a step of descent on one data set looks like one on another.
+    """Return the exact delta at the budget's epsilon of one descent step on two data sets.
 
-    The answer is Gaussian: its mean is the exact step, its standard deviation the ledger's, in
-    each coordinate. Means may differ or deviations may, not both.
+    The answer is Gaussian: its mean is the exact step, its standard deviation that in the
+    ledger, in each coordinate. Either means or deviations may differ, not both.
     """
     method = methods.GradientDescent(1.0, 1, mechanism="gaussian")
     laws = []
@@ -428,7 +428,7 @@ def delta_of(problems, budget):
 
 
 def test_the_noise_does_not_tell_how_many_rows_there_are():
-    """Without a size it does: that number is public then, and no delta is small enough."""
+    """Without a size the noise depends on the number of rows, and delta is above .4."""
     budget = dpa.Budget(1.0, 1e-6, ADD)
 
     def pair(size, n=10, d=200):
@@ -447,7 +447,7 @@ def test_the_answer_keeps_delta_where_a_record_moves_it_most(size):
     assert 0.0 < found <= budget.delta * (1 + 1e-9)
 
 
-# --- where a size is given or made ---
+# --- other places that set a size ---
 
 
 @given(st.data())
@@ -457,7 +457,7 @@ def test_drawn_neighbours_have_one_size(data):
 
 
 def test_the_check_of_problems_knows_nominal_sizes():
-    """And finds facts that depend on the number of rows, where there is a neighbour to compare."""
+    """With a neighbour to compare, it finds facts that depend on the number of rows."""
     (X, y), (X_more, y_more), _ = lengths()
     check_problem(erm(X, y, 50), neighbour=erm(X_more, y_more, 50))
     with pytest.raises(AssertionError, match=r"facts\(\) depends on the records: n, rounding"):

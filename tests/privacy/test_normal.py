@@ -1,4 +1,4 @@
-"""The kernel of Gaussian noise: its formulas, its law, and the same numbers everywhere."""
+"""The kernel of Gaussian noise: its formulas, its law, and equal numbers on all machines."""
 
 import mpmath as mp
 import numpy as np
@@ -18,11 +18,11 @@ def transformed(numbers):
 
 
 def test_the_transform_is_that_of_box_and_muller():
-    """Against 40 digits: radius and angle, small radii and large, all the way round."""
+    """Against 40 digits: small and large radii, all angles."""
     random = np.random.default_rng(0)
     first = np.concatenate([ENDS, 2.0 ** -random.uniform(0, 53, 300), random.random(300)])
     first = np.concatenate([first, 1.0 - first[len(ENDS) :]])
-    first = np.round(first * 2.0**53) / 2.0**53  # what a generator gives
+    first = np.round(first * 2.0**53) / 2.0**53  # the grid of a generator
     first = np.minimum(first, 1.0 - 2.0**-53)
     second = random.random(first.size)
     second[:9] = np.append(np.arange(8) / 8.0, 1.0 - 2.0**-53)
@@ -50,7 +50,7 @@ def test_the_law_is_normal_far_out_and_coordinates_are_independent():
 
 
 def test_the_numbers_are_the_same_on_every_machine_and_for_every_width():
-    """Bit for bit: no instruction set and no C library has a say."""
+    """Bit for bit, independent of instruction set and C library."""
     noise = gaussian(random_source(0), 1.0, 5)
     assert [value.hex() for value in noise.tolist()] == [
         "0x1.bf7e467934e66p-1",
@@ -66,7 +66,7 @@ def test_the_numbers_are_the_same_on_every_machine_and_for_every_width():
 
 
 def test_many_numbers_are_shared_by_the_threads_and_stay_the_same():
-    """Far ones of every part count too: here every fourth radius is."""
+    """Every part counts its far radii; here every fourth radius is far."""
     numbers = np.random.default_rng(0).random(5 * _compiled._TASK + 6)
     numbers[::8] = 1.0 - 2.0**-53
     alone = numbers.copy()

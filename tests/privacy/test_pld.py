@@ -1,4 +1,4 @@
-"""Loss distributions: golden values, dp-accounting, direct integration, and its traps."""
+"""Loss distributions against golden values, dp-accounting and its traps, and integration."""
 
 import math
 
@@ -93,7 +93,7 @@ def test_profile_of_a_product_against_integration(fraction):
 def test_two_batches_of_one_record_in_four():
     """The composed bound covers the true loss of two Laplace releases on batches of one in four.
 
-    It is not attained: it takes the worse direction at each loss, a data set only one.
+    It is not attained: it uses the worse direction at each loss, a pair of data sets only one.
     """
     x = np.linspace(-12.0, 13.0, 1501)
     present, absent = (np.exp(-np.abs(x - s)) / 2 * (x[1] - x[0]) for s in (1.0, 0.0))
@@ -109,10 +109,10 @@ def test_two_batches_of_one_record_in_four():
 @pytest.mark.parametrize(("kind", "spread"), [("laplace", 0.5), ("gaussian", 0.8)])
 @pytest.mark.parametrize(("n", "m"), [(2, 1), (10, 1), (3, 2)])
 def test_two_batches_whatever_the_other_records_are(kind, spread, n, m):
-    """Replace-one without replacement, integrated: others at either end or between the two.
+    """Replace-one without replacement, by integration: other records at 0, at 1 or between.
 
     The bound of two steps covers every pair of such data sets, in both directions. Grids of
-    500 cells are good to 1e-3.
+    500 cells are accurate to 1e-3.
     """
     x = np.linspace(-8.0, 9.0, 501)
 
@@ -174,7 +174,7 @@ drawn = st.lists(st.floats(0.0, 1.0), min_size=2, max_size=60)
 
 @given(weights=drawn, width=st.floats(1e-4, 2.0), first=st.integers(-40, 40))
 def test_connected_dots_lie_on_the_profile_or_above(weights, width, first):
-    """Any profile of a distribution comes back, and whatever is given is dominated."""
+    """Profiles of distributions are recovered, and any input is dominated."""
     losses = width * (first + np.arange(len(weights)))
     masses = np.array(weights) / max(sum(weights), 1e-300) * 0.9
     dots = profile_of(losses, masses, 1.0 - masses.sum(), losses)
@@ -253,7 +253,7 @@ def test_agrees_with_dp_accounting(event, build, count, delta):
     ("mu", "count"), [(0.1, 100), (1e-3, 30_000), (1.0, 10), (5.0, 3), (1e-5, 7)]
 )
 def test_composition_is_above_and_close_to_the_exact_gaussian(mu, count, delta):
-    """Gaussian noise is exact elsewhere; here it goes through the grid to measure the error."""
+    """Gaussian noise has a closed form; here it uses the grid, to measure the error."""
     pairs, tail = {Pair(mu): count}, 1e-6 * delta / count
     width, span = _cell_width(pairs, tail)
     found = _epsilon_on_grid(pairs, max(width, span / _MOST_CELLS), tail, delta)
@@ -277,11 +277,11 @@ def test_batches_of_laplace_noise_by_four_accountants():
     assert epsilon(run, 0.0, REPLACE) == pytest.approx(17.04, abs=0.01)
     known_by_loss_only = Repeated(Pure(step.pure_cost()), 1000)
     assert epsilon(known_by_loss_only, 1e-5, REPLACE) == pytest.approx(2.16, abs=0.01)
-    # The exact profile of the subsampled release knows more than its worst loss.
+    # The exact profile of the subsampled release is tighter than its worst loss.
     assert epsilon(run, 1e-5, REPLACE) == pytest.approx(1.345, abs=0.002)
 
 
-# Traps of dp-accounting 0.6.0 (accounting.md, 6)
+# Pitfalls of dp-accounting 0.6.0
 
 
 def test_pure_events_are_counted():
@@ -294,7 +294,7 @@ def test_pure_events_are_counted():
 
 
 def test_units_are_the_same_in_all_accountants():
-    """std/sensitivity is what counts, whatever the relation: no factor 2 between RDP and PLD."""
+    """Only std/sensitivity matters, under each relation: no factor 2 between RDP and PLD."""
     for relation in (ADD, REPLACE):
         for scale in (0.01, 1.0, 300.0):
             event = Gaussian(std=4.0 * scale, sensitivity=2.0 * scale)
@@ -302,13 +302,13 @@ def test_units_are_the_same_in_all_accountants():
             assert epsilon(event, 1e-5, relation, "pld") == pytest.approx(exact, rel=1e-9)
             by_rdp = epsilon(event, 1e-5, relation, "rdp")
             assert exact < by_rdp < 1.3 * exact  # a factor 2 in sensitivity would be 1.9
-    # A replace-one run with the add-or-remove sensitivity C instead of 2C is a mutant that shows.
+    # A mutant: the add-or-remove sensitivity C instead of 2C under replace-one.
     mutant = epsilon(Gaussian(4.0, 1.0), 1e-5, REPLACE)
     assert mutant < 0.6 * epsilon(Gaussian(4.0, 2.0), 1e-5, REPLACE)
 
 
 def test_calibration_needs_no_lucky_bracket():
-    """calibrate_dp_mechanism fails from 0 and without a tolerance; ours has a bracket and one."""
+    """calibrate_dp_mechanism fails from 0 and without a tolerance; ours takes a bracket."""
     from dpanalysis.privacy import Budget, calibrate
 
     def run(multiplier):
@@ -330,11 +330,11 @@ parts = st.lists(st.one_of(pure_parts, laplace_parts, gaussian_parts), min_size=
 @settings(max_examples=25)
 @given(parts=parts, rate=st.floats(0.01, 0.9), count=st.integers(1, 50))
 def test_batches_are_ordered(parts, rate, count):
-    """Amplified below unamplified, together below apart-and-added worst losses, PLD below RDP."""
+    """The PLD cost is below the unamplified cost, the RDP cost and the pure loss."""
     delta = 1e-6
     sampled = Repeated(Sampled(Poisson(rate), parts), count)
     by_pld = epsilon(sampled, delta, ADD, "pld")
-    # Beside other releases the loss distribution takes Laplace noise for any pure release.
+    # With other releases, the loss distribution treats Laplace noise as any pure release.
     known = [Pure(p.pure_cost()) if isinstance(p, Laplace) else p for p in parts]
     if len(parts) > 1:
         parts = known
@@ -374,7 +374,7 @@ def test_many_responses_of_one_batch_are_merged_and_stay_a_bound():
 @pytest.mark.parametrize("part", [Laplace(1.0, 1.0), Pure(0.7), Gaussian(2.0, 1.0)])
 @pytest.mark.parametrize("count", [2, 3, 40])
 def test_repetitions_within_a_batch_count(part, count):
-    """A repeated part is as many parts; 40 responses are merged, with the sum of their losses."""
+    """Repeated(part, k) equals k parts; 40 responses are merged, with the sum of their losses."""
     short = (Sampled(Poisson(0.1), [Repeated(part, count)])).pair()
     long = (Sampled(Poisson(0.1), [part] * count)).pair()
     t = np.linspace(-0.1, 2.0, 8)
@@ -385,7 +385,7 @@ def test_repetitions_within_a_batch_count(part, count):
 
 @pytest.mark.parametrize("tail", [1e-2, 1e-4, 1e-9])
 def test_mass_beyond_the_grid_is_counted_as_lost(tail):
-    """Whatever is cut off each distribution, delta stays above the exact one."""
+    """Delta stays above the exact one for any truncated tail mass."""
     from dp_accounting.pld import pld_pmf
 
     first, p, infinite = _compose({Pair(0.5): 16}, 1e-3, tail, False, 1e-12)
@@ -462,7 +462,7 @@ def test_events_without_a_profile_are_refused():
 
 @pytest.mark.parametrize("seed", range(20))
 def test_epsilon_of_a_loss_is_that_of_dp_accounting(seed, monkeypatch):
-    """Sums from above, at once, where dp-accounting adds one loss after the other."""
+    """Vectorized sums from above, against the loop over losses in dp-accounting."""
     from dp_accounting.pld import pld_pmf
 
     random = np.random.default_rng(seed)
@@ -470,19 +470,19 @@ def test_epsilon_of_a_loss_is_that_of_dp_accounting(seed, monkeypatch):
     probabilities = random.dirichlet(np.full(500, 10.0 ** random.uniform(-2, 1)))
     infinite = 10.0 ** random.uniform(-12, -5)
     probabilities *= 1.0 - infinite
-    width = 10.0 ** random.uniform(-4, -0.1)  # they know no loss above 745
+    width = 10.0 ** random.uniform(-4, -0.1)  # dp-accounting has no loss above 745
     theirs = pld_pmf.DensePLDPmf(width, first, probabilities, infinite, True)
     for delta in (0.5 * infinite, 2.0 * infinite, 1e-4, 0.3):
         with np.errstate(over="ignore"):
             expected = float(theirs.get_epsilon_for_delta(delta))
         ours = set()
-        for block in (2**16, 100, 7, 1):  # cells are looked at by blocks
+        for block in (2**16, 100, 7, 1):  # cells are summed by blocks
             monkeypatch.setattr("dpanalysis.privacy.accounting.pld._BLOCK", block)
             ours.add(_epsilon_at(delta, width, first, probabilities, infinite))
         assert len(ours) == 1 and ours.pop() == pytest.approx(expected, rel=1e-9, abs=1e-12)
 
 
 def test_rare_large_losses_need_no_fine_grid():
-    """Ten million draws of one record in a million: near the best of all grids that were tried."""
+    """Ten million steps at rate 1e-6: near the best of all grids that were tried."""
     step = Sampled(Poisson(1e-6), [Gaussian(0.5, 1.0)])
     assert 0.60 < pld_epsilon({step: 10**7}, 1e-8) < 0.63

@@ -116,7 +116,7 @@ def test_laplace_epsilon_of_the_full_batch_is_the_plain_quotient():
 
 @pytest.mark.parametrize(("T", "true"), [(100, 2.17), (1000, 1.81)])
 def test_noise_for_the_full_batch_is_not_private_on_a_batch(T, true):
-    """The optimal full-batch scales, taken as they are on batches, break epsilon = 1 (001-13)."""
+    """The optimal full-batch scales violate epsilon = 1 on batches (001-13)."""
     n, m, sensitivity = 100_000, 1000, 1.0
     # (4.5): b_t in proportion to a_t^(-1/3), with a_t that grows by the rate of mu alpha = 1/300.
     a = (1.0 - np.sqrt(1.0 / 300.0)) ** np.arange(T - 1, -1, -1)
@@ -124,7 +124,7 @@ def test_noise_for_the_full_batch_is_not_private_on_a_batch(T, true):
     scales = sensitivity / (n * epsilons)
     assert laplace_epsilon(sensitivity, scales, n).sum() == pytest.approx(1.0)
     assert laplace_epsilon(sensitivity, scales, n, m).sum() == pytest.approx(true, abs=0.005)
-    # Allocating first and inverting (3.5) afterwards keeps the promise.
+    # Allocating first and inverting (3.5) afterwards meets epsilon = 1.
     scales = sensitivity / (m * deamplify_without_replacement(epsilons, n, m))
     assert laplace_epsilon(sensitivity, scales, n, m).sum() == pytest.approx(1.0)
 

@@ -1,4 +1,4 @@
-"""What is asked of a batch besides its gradient: the laws of the answers, and what they cost.
+"""Queries on a batch other than gradients: the laws of their answers, and their costs.
 
 Statistical tests compare samples with an exact law by chi-square and fail where p < 1e-6: a
 false alarm has probability 1e-6 for each, and seeds are fixed.
@@ -75,14 +75,14 @@ def first_decrease(noise="laplace", scales=(0.2, 0.4), query="loss_clip", clip=1
 
 
 def frequencies(query, data, count, outcomes, seed=0):
-    """How often each index is answered; None, where there is one, counts as the last."""
+    """Count the answers by index; None counts as the last one."""
     random = np.random.default_rng(seed)
     answers = [query.answer(data, random)[0] for _ in range(count)]
     return np.bincount([outcomes - 1 if a is None else a for a in answers], minlength=outcomes)
 
 
 def p_value(observed, law):
-    # Outcomes of less than 5 expected are put together, so that the limit law is near.
+    # Outcomes with an expected count below 5 are pooled, so that the limit law is accurate.
     expected = law * observed.sum()
     order = np.argsort(expected)
     few = order[: max(int((np.cumsum(expected[order]) < 5.0).sum()) + 1, 1)]
@@ -103,7 +103,7 @@ PENALTY = dpa.regularizers.L2(0.02)  # .01 t^2 at the point -t
 @pytest.mark.parametrize("noise", ["gumbel", "exponential"])
 @pytest.mark.parametrize("along", [True, False], ids=["ray", "points"])
 def test_noisy_min_has_the_law_of_its_docstring(noise, along):
-    """Clamped on both sides, over the public size, the penalty outside; noise subtracted."""
+    """Losses clamped on both sides over the public size, plus the penalty, minus the noise."""
     points = ray() if along else -STEPS[:, None]
     query = NoisyMin(points, 1.0, 0.1, noise)
     values = CLAMPED.sum(axis=0) / 10.0 + 0.01 * STEPS**2
@@ -114,7 +114,7 @@ def test_noisy_min_has_the_law_of_its_docstring(noise, along):
 
 @pytest.mark.parametrize("noise", ["gumbel", "exponential"])
 def test_added_noise_has_another_law(noise, monkeypatch):
-    """Errata 002-11: the wrong sign is seen."""
+    """Errata 002-11: the test rejects the wrong sign."""
     drawn = getattr(mechanisms, noise)
     monkeypatch.setattr(mechanisms, noise, lambda *arguments: -drawn(*arguments))
     values = np.array([0.0, 0.1, 0.2, 0.4])
@@ -124,8 +124,8 @@ def test_added_noise_has_another_law(noise, monkeypatch):
 
 
 @pytest.mark.parametrize("noise", ["gumbel", "exponential"])
-def test_added_exponential_noise_is_not_what_is_charged(noise):
-    """What the charge would be worth for noise that is added: nothing (measured 2 for .1)."""
+def test_added_noise_costs_more_than_the_event(noise):
+    """If the noise is added instead, the stated loss is wrong (measured 2 for .1)."""
     values, moved, scale = np.zeros(21), np.zeros(21), 10.0
     moved[0] = 1.0
     claimed = charge(noise, "add_or_remove_one", scale=scale, clip=10.0).pure_cost()
@@ -158,7 +158,7 @@ FAR = [[0.0, 0.0, 0.0, 2.0]]
     [[0.0, 0.0, 0.0, 2.0]] * 3, [0.0, 0, 0, 2], [2.0, 2, 2, 0], "replace_one", "exponential", 0.1
 )
 def test_no_pair_of_neighbours_costs_more_than_is_charged(rest, record, other, relation, noise, b):
-    """Pure loss, range of the losses and Renyi curve of exact laws, n0 = 2 public."""
+    """Pure loss, range of the losses and Renyi curve of exact laws, at public size 2."""
     laws = noisy_min_laws(rest, record, other, relation, noise, b)
     event = charge(noise, relation, b, n=2)
     assert worst(laws, math.inf) <= event.pure_cost() * (1 + 1e-9) + 1e-9
@@ -181,7 +181,7 @@ def worst(laws, order):
     return max(renyi_divergence(*laws, order), renyi_divergence(*laws[::-1], order))
 
 
-# A record and its neighbour that the bound is made for: the losses move to either end.
+# The worst record and its neighbour: losses move from one end to the other.
 EXTREME = {
     "add_or_remove_one": ([0.0, 1.0, 1.0, 1.0], None),
     "replace_one": ([0.0, 1.0, 1.0, 1.0], [1.0, 0.0, 0.0, 0.0]),
@@ -191,7 +191,7 @@ EXTREME = {
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("noise", ["gumbel", "exponential"])
 def test_the_charge_is_attained(noise, relation):
-    """Far from a tie the pure loss is what is charged: no smaller scale would do."""
+    """Far from a tie the pure loss equals the cost, so no smaller scale suffices."""
     rest = [[1.0, 0.0, 0.0, 0.0]] * 40
     laws = noisy_min_laws(rest, *EXTREME[relation], relation, noise, 0.5)
     assert worst(laws, math.inf) == pytest.approx(charge(noise, relation, 0.5, n=2).pure_cost())
@@ -209,7 +209,7 @@ def test_without_the_factor_2_replacing_is_undercharged(noise, monkeypatch):
 
 @pytest.mark.slow
 def test_unclamped_losses_cost_more_than_is_charged(monkeypatch):
-    """A loss of 30 moves the answer, whatever the clip says, if it is not applied."""
+    """Without clipping, a loss of 30 changes the answer by more than the clip allows."""
     data = [[0.0] * 4], [[0.0] * 4, [0.0, 30.0, 30.0, 30.0]]
 
     def odds():
@@ -234,7 +234,7 @@ def test_noisy_min_charges_what_it_says():
 
 
 def test_bounded_range_is_below_any_pure_release_and_above_the_worst_pair():
-    """Two outcomes with losses t and t - epsilon are the worst; over t the bound is not passed."""
+    """Two outcomes with losses t and t - epsilon are the worst; no t exceeds the bound."""
     for eps in (0.01, 0.5, 3.0):
         event = BoundedRange(eps)
         assert event.pure_cost() == eps and event.zcdp_cost() == 0.125 * eps**2
@@ -264,7 +264,7 @@ def test_first_decrease_has_the_law_of_its_docstring(noise, query):
     if query == "loss_clip":
         decreases = CLAMPED[:, :1] - CLAMPED[:, 1:]
     else:
-        # What is not a number counts as no change, and the infinite loss as the clip.
+        # NaN counts as no change, and an infinite loss as the clip.
         change = LOSSES[:, :1] - np.where(np.isnan(LOSSES), LOSSES[:, :1], LOSSES)[:, 1:]
         decreases = np.clip(change, -1.0, 1.0)
     values = decreases.sum(axis=0) / 10.0 - 0.01 * STEPS[1:] ** 2 - 0.03
@@ -304,12 +304,12 @@ def mean_decrease(losses, query, clip=1.0, size=2.0):
 
 
 def test_without_the_factor_2_a_search_is_undercharged(monkeypatch):
-    """Replace a record so that 200 decreases rise by 1 and a last one, far below, stays."""
+    """Replacing a record raises 200 decreases by 1 and leaves a last one, far below."""
     levels = np.append(np.zeros(200), -30.0)
     kept, rises = np.zeros(201), np.append(np.ones(200), 0.0)
     laws = [above_threshold_distribution(levels + d, "laplace", 1.0, 1.0) for d in (kept, rises)]
     asked = FirstDecrease(ray(np.arange(1.0, 202.0)), -levels, 1.0, "laplace", 1.0, 1.0)
-    # Of a record that loses 0 at w, 1 after, and at last 0; and of one that loses 1, 0, and 1.
+    # One record has losses 0 at w, then 1, at last 0; the other has 1, 0 and 1.
     right = asked.event(facts("replace_one", 2), dpa.Full()).pure_cost()
     assert 0.9 * right < worst(laws, math.inf) <= right
     whole = decrease.decrease_sensitivity
@@ -319,7 +319,7 @@ def test_without_the_factor_2_a_search_is_undercharged(monkeypatch):
 
 
 def test_a_gaussian_search_has_a_cap():
-    """The event knows how often it may be asked: more tries cost more, at any order."""
+    """The event contains the number of tries: more tries cost more."""
     few = first_decrease("gaussian").event(facts("replace_one"), dpa.Full())
     assert few.max_queries == 3
     longer = FirstDecrease(ray(np.arange(1.0, 31.0)), np.zeros(30), 1.0, "gaussian", 0.2, 0.4)
@@ -327,7 +327,7 @@ def test_a_gaussian_search_has_a_cap():
     assert many.rdp_cost(2.0) > few.rdp_cost(2.0)
 
 
-# --- what both have in common ---
+# --- both queries ---
 
 
 @pytest.mark.parametrize("query", [noisy_min(0.0), first_decrease(scales=(0.0, 0.0))])
@@ -393,7 +393,7 @@ def test_refuses_bad_arguments(make, match):
 
 
 def test_every_query_names_the_public_points_that_it_evaluates():
-    """The oracle refuses huge ones: there a loss overflows, or not, by what the record is."""
+    """The oracle refuses huge points, where overflow of a loss depends on the record."""
     w, far = np.zeros(2), np.array([3.0, -1e300])
     ray = Ray(w, far, np.array([0.5, 2.0, 1.0]))
     ends = [w, -0.5 * far, -2.0 * far]
@@ -415,11 +415,11 @@ def test_every_query_names_the_public_points_that_it_evaluates():
     assert np.isneginf(huge.iterates()[-1]).all()
 
 
-# --- what one record can do ---
+# --- the influence of one record ---
 
 
 def test_a_clipped_slope_is_clipped_by_its_step():
-    """At the step .5 a decrease counts for at most .5 C: one record of .9 against two of -.3."""
+    """At step .5 a decrease counts at most .5 C: one record of .9 against two of -.3."""
     after = np.array([[1.0, 0.1], [1.0, 1.3], [1.0, 1.3]])
 
     class Short(Table):
@@ -432,7 +432,7 @@ def test_a_clipped_slope_is_clipped_by_its_step():
             ray([step]), np.zeros(1), 1.0, "laplace", 0.0, 0.0, query="slope_clip"
         )
         assert query.answer(data, np.random.default_rng(0))[0] == expected
-    # A record moves the slope, which the noise is added to, by at most C over the batch size.
+    # A record moves the slope, to which noise is added, by at most C over the batch size.
     for loss in (-50.0, 50.0):
         one = Records(Short([[loss, 0.0]]), None, 1.0)
         required = np.array([0.4999 * np.sign(loss)])
@@ -445,8 +445,8 @@ def test_a_clipped_slope_is_clipped_by_its_step():
 
 
 @pytest.mark.parametrize(("relation", "records"), [*zip(RELATIONS, (1.0, 2.0))])
-def test_every_price_counts_what_two_sums_round_apart(relation, records):
-    """Each of the two sums is off by an eighth of the bound on a record, and there are 10."""
+def test_every_event_includes_the_rounding_of_two_sums(relation, records):
+    """Each of two sums is off by 1/8 of the bound on a record, divided by n = 10."""
     rounding = dataclasses.replace(facts(relation), rounding=0.125, hessian_bound=1.0)
     moved, w, full = (records + 0.25) / 10.0, np.zeros(1), dpa.Full()
     for query in ("loss_clip", "difference_clip", "slope_clip"):
@@ -476,7 +476,7 @@ WHOLE = [
 
 @pytest.mark.parametrize("sampling", [dpa.Poisson(0.5), dpa.WithoutReplacement(5)])
 @pytest.mark.parametrize("query", WHOLE, ids=lambda query: type(query).__name__)
-def test_what_reads_all_records_is_never_priced_as_a_sample(query, sampling):
+def test_queries_on_all_records_refuse_sampling(query, sampling):
     with pytest.raises(ValueError, match=r"sampling must be Full\(\) for a whole solution"):
         query.event(facts(sampling.relations[0]), sampling)
 
@@ -486,14 +486,14 @@ ANY = [-math.inf, -50.0, 0.0, 0.3, 1.0, 50.0, math.inf, math.nan]
 
 @pytest.mark.parametrize("query", ["loss_clip", "difference_clip", "slope_clip"])
 def test_one_record_moves_no_decrease_by_more_than_the_clip(query):
-    """Whatever its losses are before and after, and however long the step."""
+    """For all losses before and after, and short and long steps."""
     random = np.random.default_rng(0)
     for before, after, step in itertools.product(ANY, ANY, [1.0, 2.0]):
         one = records([[before, after, after]], 1.0)
         most = 1.001 * (step if query == "slope_clip" else 1.0)
         for required, found in ((most, None), (-most, 0)):
             asked = FirstDecrease(ray([step]), np.array([required]), 1.0, "laplace", 0, 0, query)
-            with np.errstate(invalid="ignore"):  # no number less no number
+            with np.errstate(invalid="ignore"):  # NaN minus NaN
                 assert asked.answer(one, random)[0] == found, (before, after, step)
 
 

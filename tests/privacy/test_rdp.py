@@ -1,4 +1,4 @@
-"""Renyi costs against quadrature, enumeration and dp-accounting; amplification; conversion."""
+"""Renyi costs against quadrature, enumeration and dp-accounting; amplification, conversion."""
 
 import math
 
@@ -47,7 +47,7 @@ def test_closed_forms_agree_with_many_digits(a, loss):
 @pytest.mark.parametrize("excess", [1e-12, 1e-6, 1e-4, 0.01])
 @pytest.mark.parametrize("loss", [19.999, 20.0, 25.0, 100.0])
 def test_closed_forms_at_orders_near_one(excess, loss):
-    """At large losses the rare answer of randomized response costs (order - 1) of itself."""
+    """At large losses the rare answer of randomized response still matters near order 1."""
     a = 1.0 + excess
     assert rdp_laplace(a, loss) == pytest.approx(laplace_digits(a, loss), rel=1e-13)
     assert rdp_pure(a, loss) == pytest.approx(pure_digits(a, loss), rel=1e-13)
@@ -276,7 +276,7 @@ def test_without_replacement_bounds_cover_the_worst_case(n, m, loss):
 
 @pytest.mark.parametrize("a", [2, 3, 8, 40])
 def test_without_replacement_is_the_printed_formula(a):
-    """003, Theorem B.4, for Gaussian noise, term by term with many digits."""
+    """003, Theorem B.4, for Gaussian noise, term by term in multiprecision."""
     n, m, sigma = 1000, 30, 2.0
     with mpmath.workdps(50):
         s = mpmath.mpf(m) / n
@@ -292,7 +292,7 @@ def test_without_replacement_is_the_printed_formula(a):
 @pytest.mark.parametrize("m", [1, 30, 500])
 @pytest.mark.parametrize("loss", [1e-3, 0.5, 2.0])
 def test_small_pure_releases_do_not_need_the_general_bound(loss, m):
-    """Events skip Theorem B.4 there: it is never the smaller one."""
+    """Events skip Theorem B.4 for them, as it is never smaller."""
     grid = np.array([2.0, 3.0, 10.0, 64.0, 512.0])
     tight = rdp_pure_without_replacement(grid, 1000, m, loss)
     general = rdp_without_replacement(grid, 1000, m, lambda a: rdp_laplace(a, loss), loss)
@@ -376,18 +376,18 @@ def test_bad_arguments_raise(call):
 
 @pytest.mark.parametrize("multiplier", [1e-5, 1e-3, 0.03])
 def test_tiny_noise_at_real_orders_costs_no_memory(multiplier):
-    """The integral would take order/multiplier**2 cells; sampling never costs more than none."""
+    """The integral would need order/multiplier**2 cells; sampling never increases the cost."""
     orders = np.array([1.001, 2.5, 1000.5, 5000.0])
     cost = rdp_poisson_gaussian(orders, 0.01, multiplier)
     plain = rdp_gaussian(orders, multiplier)
     assert (cost <= plain).all()
-    # One record in a hundred batches is as good as known: order ln(q)/(order - 1) less.
+    # Sampling at rate .01 saves at most order ln(100)/(order - 1).
     assert (cost >= plain + orders * math.log(0.01) / (orders - 1.0) - 1e-9 * plain).all()
 
 
 @pytest.mark.parametrize("amplified", [rdp_poisson, rdp_without_replacement])
 def test_orders_asked_for_together_cost_what_they_cost_alone(amplified):
-    """Order infinity among others, too."""
+    """Also with order infinity among them."""
     size = (0.1,) if amplified is rdp_poisson else (1000, 100)
     orders = np.array([2.0, math.inf, 8.0])
     together = amplified(orders, *size, lambda a: rdp_pure(a, 0.5))

@@ -1,4 +1,4 @@
-"""Other people's runs: bounds against each other, by words, and errors that teach."""
+"""Accounting of runs described in words: bounds against each other, and error messages."""
 
 import math
 import re
@@ -71,7 +71,7 @@ def test_the_page_and_the_command_print_the_same(capsys):
 
 
 def test_a_lower_bound_meets_the_exact_gaussian():
-    """Chance 1 is Gaussian noise: what is rounded must not show."""
+    """With probability 1 the mixture is Gaussian noise; rounding must be negligible."""
     for mu, steps, delta in ((1.0, 1, 1e-5), (0.3, 100, 1e-6), (2.0, 3, 0.1), (0.01, 1000, 1e-5)):
         exact = privacy.gaussian_epsilon(1.0 / (mu * math.sqrt(steps)), delta)
         lower = mixture_lower_epsilon([1.0], mu, delta, steps)
@@ -103,7 +103,7 @@ def test_next_to_no_noise_has_bounds_too(sigma):
 
 @given(st.floats(1e-8, 1e12), st.integers(1, 12))
 def test_printed_bounds_are_rounded_outwards(value, digits):
-    """At most by the unit of the last digit; digits that floating point adds do not count."""
+    """By at most a unit of the last digit, up to floating-point errors."""
     up, down = Fraction(directed(value, digits)), Fraction(directed(value, digits, ROUND_FLOOR))
     unit = Fraction(10) ** (math.floor(math.log10(value)) + 1 - digits)
     near = Fraction(value)
@@ -148,7 +148,7 @@ def test_sizes_by_records():
     assert one.epsilon == pytest.approx(privacy.gaussian_epsilon(0.5, 1e-5))
     by_size = dpa.accounting(1.0, sampling="shuffle", n=1050, batch_size=100, epochs=2, delta=1e-5)
     assert by_size == dpa.accounting(1.0, sampling="shuffle", batches=11, epochs=2, delta=1e-5)
-    # An epoch that was begun costs as a whole one; a lower bound counts whole ones.
+    # The upper bound counts a partial epoch as complete; the lower bound ignores it.
     begun = dpa.accounting(1.0, sampling="shuffle", batches=11, steps=23, delta=1e-5)
     whole = [
         dpa.accounting(1.0, sampling="shuffle", batches=11, epochs=k, delta=1e-5) for k in (2, 3)
@@ -160,7 +160,7 @@ def test_sizes_by_records():
 @pytest.mark.parametrize("sampling", ["full", "cyclic", "shuffle"])
 @pytest.mark.parametrize("steps", [1, 4, 5, 9])
 def test_batches_that_have_the_record_are_gaussian_releases(sampling, steps):
-    """One of every epoch of 4 that was begun; a record that is replaced moves it twice as far."""
+    """One batch of each started epoch of 4; replacing a record doubles the sensitivity."""
     sizes = {} if sampling == "full" else {"batches": 4}
     found = dpa.accounting(1.5, sampling=sampling, steps=steps, delta=1e-5, **sizes)
     count = steps if sampling == "full" else math.ceil(steps / 4)
@@ -168,7 +168,7 @@ def test_batches_that_have_the_record_are_gaussian_releases(sampling, steps):
     assert [found.epsilon, found.replace_one] == pytest.approx(costs, rel=1e-12)
 
 
-def test_what_the_accountant_for_poisson_sampling_says_counts_all_batches():
+def test_the_cost_by_poisson_sampling_counts_all_batches():
     step = Sampled(privacy.Poisson(0.3), [Gaussian(1.0, 1.0)])
     by_rate = dpa.accounting(1.0, sampling="poisson", rate=0.3, epochs=2, delta=1e-5)
     assert by_rate.epsilon == privacy.epsilon(Repeated(step, 8), 1e-5, ADD)  # 4 hold all records
@@ -179,7 +179,7 @@ def test_what_the_accountant_for_poisson_sampling_says_counts_all_batches():
     assert twice.poisson == pytest.approx(privacy.epsilon(Repeated(often, 6), 1e-5, ADD))
 
 
-def test_a_large_delta_is_told():
+def test_a_large_delta_is_reported():
     told = dpa.accounting(1.0, sampling="full", n=100, steps=1, delta=0.01).why
     assert "delta is not below 1/n" in told
 

@@ -1,4 +1,4 @@
-"""Draws: exactly the right law, sorted, from any source, in time proportional to the batch."""
+"""Sampling: exact laws, sorted rows, any random source, time proportional to the batch."""
 
 import itertools
 from collections import Counter
@@ -67,12 +67,12 @@ def test_poisson_is_a_product_of_bernoullis(rate):
         wanted.append(draws - sum(wanted))
     if wanted[-1] < 1e-9:
         observed, wanted = observed[:-1], wanted[:-1]
-    wanted = np.multiply(wanted, draws / sum(wanted))  # what was cut off is below 1e-9
+    wanted = np.multiply(wanted, draws / sum(wanted))  # the mass cut off is below 1e-9
     assert stats.chisquare(observed, wanted).pvalue > FALSE_ALARM
 
 
 def test_a_wrong_rate_is_rejected():
-    """The chi-square above has power: ten percent off is seen."""
+    """The chi-square test has power: it rejects a rate that is off by ten percent."""
     random, draws = random_source(5), 8000
     sizes = [Poisson(0.55).draw(4, random).size for _ in range(draws)]
     expected = draws * stats.binom.pmf(range(5), 4, 0.5)
@@ -142,7 +142,7 @@ def test_budgets_know_their_limit():
 
 
 class Zeros:
-    """Uniforms that make every gap of a Poisson batch the shortest."""
+    """Uniform numbers that make every gap of a Poisson batch as short as possible."""
 
     def random(self, size):
         return np.zeros(size)
@@ -156,7 +156,7 @@ def test_every_refill_of_a_poisson_batch_goes_on_where_the_last_one_ended():
 
 @given(high=st.integers(0, 255), low=st.integers(0, 255))
 def test_trials_succeed_with_exactly_their_rate(high, low):
-    """All values of two bytes, once each: the share that succeeds is the rate, a dyadic number."""
+    """Over all values of two bytes, the fraction of successes is exactly the dyadic rate."""
     successes = 0
     for second in range(256):
         answers = [np.arange(256, dtype=np.uint8), np.array([second], dtype=np.uint8)]
@@ -182,7 +182,7 @@ def test_batches_of_the_system_are_drawn_without_floating_point(n, rate):
     assert not source.floating
 
 
-def test_a_rate_of_few_digits_draws_as_many_as_it_says():
+def test_batches_of_the_system_have_the_stated_mean_size():
     source = SystemRandom()
     counts = [Poisson(0.01).draw(100_000, source).size for _ in range(50)]
     # 50,000 in all, with a standard deviation of 222.
@@ -191,8 +191,8 @@ def test_a_rate_of_few_digits_draws_as_many_as_it_says():
     assert abs(np.bincount(rows, minlength=7) - 3000).max() < 6 * 42
 
 
-def test_the_middle_of_an_interval_is_its_number():
-    """What the bitmap is fed with: floor(((k + 1/2)/n) n) is k, by doubles."""
+def test_midpoints_of_intervals_map_to_their_index():
+    """The bitmap relies on floor(((k + 1/2)/n) n) = k in double precision."""
     for n in (3, 7, 10**6 + 3, 2**40 - 87):
         k = np.unique(np.concatenate([np.arange(min(n, 10**5)), n - 1 - np.arange(min(n, 10**5))]))
         assert (((k + 0.5) / n * n).astype(np.int64) == k).all()

@@ -1,4 +1,4 @@
-"""AboveThreshold: the bounds against the exact law over all kinds of queries; brute force."""
+"""AboveThreshold: bounds against exact output laws for many queries, and brute force."""
 
 import functools
 import math
@@ -146,7 +146,7 @@ def worst_found(noise, first, second, size, order, seed=0):
 @pytest.mark.parametrize("noise", ["laplace", "gaussian"])
 @pytest.mark.parametrize("first", [0.02, 0.5])
 def test_with_little_noise_on_the_threshold_a_shared_value_saves_nothing(noise, first):
-    """One query that moves by 1: half of that is a shift of the threshold, which shows then."""
+    """A query that moves by 1 shifts the threshold by 1/2, which little noise does not hide."""
     worst = max(exact(noise, first, 1.0, [x], [1.0], 4.0) for x in np.linspace(-3.0, 2.0, 26))
     bounds = [
         rdp_above_threshold(4.0, noise, first, 1.0, 1, coupling=coupling, shared=True)
@@ -161,7 +161,7 @@ def test_with_little_noise_on_the_threshold_a_shared_value_saves_nothing(noise, 
 @pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("first", [0.02, 0.5])
 def test_no_query_costs_more_than_the_bound(noise, shared, first):
-    """One that moves by 1, and several that move as far apart as they may: quickly."""
+    """A fast check: one query that moves by 1, and several that move as far apart as allowed."""
     changes = [[1.0], [-1.0], [0.5, -0.5, 0.5]] if shared else [[1.0], [1.0, -1.0, 1.0]]
     for moves in changes:
         levels = [np.full(len(moves), x) for x in (-1.0, 0.0, 0.5)]
@@ -184,14 +184,14 @@ def test_a_grid_that_takes_too_much_memory_leaves_the_other_bounds(monkeypatch):
 
 @pytest.mark.slow
 def test_the_shared_bound_needs_the_shared_value():
-    """Changes by +1 and by -1 cost more than it says, and less than the general bound."""
+    """Changes by +1 and by -1 cost more than the shared bound, less than the general one."""
     for setting, order in ((LAPLACE, 40), (GAUSSIAN, 40)):
         found = worst_found(*setting, 5, order)
         assert found > rdp_above_threshold(order, *setting, 5, coupling="best", shared=True)
         assert found <= rdp_above_threshold(order, *setting, 5, coupling="best")
 
 
-# What is wrong -> the arguments of the recursion, the setting, the order, the couplings.
+# Error -> arguments of the recursion; (setting, order, couplings).
 MUTANTS = {
     "a query pays for a change by 1, not by 2": (
         lambda order, noise, scale, cap, shift: (order, noise, 2 * scale, cap, shift),
@@ -211,7 +211,7 @@ MUTANTS = {
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MUTANTS)
 def test_wrong_bounds_are_caught(name, monkeypatch):
-    """By the same search that the right bound survives."""
+    """The search that finds no violation of the right bound refutes every wrong one."""
     mutate, (setting, order, shifts) = MUTANTS[name]
     found = worst_found(*setting, 5, order)
     right, bound = module._queries, module._bound.__wrapped__
@@ -222,7 +222,7 @@ def test_wrong_bounds_are_caught(name, monkeypatch):
 
 @pytest.mark.slow
 def test_the_best_coupling_is_close_to_the_truth():
-    """Not only valid: within 1.75 of an exact cost, where the classical bound is 3 or more off."""
+    """The bound is within 1.75 of an exact cost, the classical bound at least 1.9 times larger."""
     for setting, order, factor in ((LAPLACE, 2, 1.75), (GAUSSIAN, 2, 1.4), (GAUSSIAN, 8, 1.5)):
         found = worst_found(*setting, 20, order)
         best = rdp_above_threshold(order, *setting, 20, coupling="best")
@@ -234,7 +234,7 @@ def test_the_best_coupling_is_close_to_the_truth():
 
 
 def brute_force(noise, order, scale, caps, shift, nodes):
-    """The recursion on one fine grid that contains the kinks, after so many queries."""
+    """Run the recursion on one fine grid that contains the kinks; return its value at each cap."""
     logsf = {
         "laplace": lambda x: np.where(
             x > 0, -np.abs(x) - math.log(2), np.log1p(-0.5 * np.exp(-np.abs(x)))
@@ -260,16 +260,16 @@ def brute_force(noise, order, scale, caps, shift, nodes):
 @pytest.mark.parametrize("scale", [0.3, 10.0])
 @pytest.mark.parametrize("shift", [0.0, 0.375, 1.0])
 def test_the_margin_covers_the_grid(noise, order, scale, shift):
-    """Against a grid of 100 times as many points: lower by far less than the margin, if at all."""
+    """A grid of 100 times as many points raises the bound by far less than the margin."""
     caps = (1, 13)
     finest = brute_force(noise, order, scale, caps, shift, 200_000)
     for cap, finer in zip(caps, finest, strict=True):
         found = module._queries(float(order), noise, scale, cap, shift)
-        if math.isinf(found):  # given up: other bounds are better by far
+        if math.isinf(found):  # not computed: other bounds are far better
             assert shift < 1 and order / scale > 20
             continue
         assert found >= finer * (1 - 0.2 * module._MARGIN)
-        # And not by a bound that is higher than the maximum it stands for.
+        # Nor is the bound much above the maximum.
         assert found <= finer * (1 + 1e-4)
 
 
@@ -277,7 +277,7 @@ def test_the_margin_covers_the_grid(noise, order, scale, shift):
 @pytest.mark.parametrize("order", [1.3, 9.0, 120.0])
 @pytest.mark.parametrize("shift", [0.0, 0.375, 1.0])
 def test_the_recursion_is_never_below_one_query_after_the_other(noise, order, shift):
-    """On a coarse grid, whose suprema are smaller; also where not to halt is all but impossible."""
+    """A coarse grid has smaller suprema; also where not halting is very unlikely."""
     for scale in (0.3, 1.0, 10.0):
         steps = brute_force(noise, order, scale, (1, 13), shift, 2000)
         for cap, below in zip((1, 13), steps, strict=True):
@@ -288,7 +288,7 @@ def test_the_recursion_is_never_below_one_query_after_the_other(noise, order, sh
 @pytest.mark.parametrize("noise", ["laplace", "gaussian"])
 @pytest.mark.parametrize("order", [1.3, 9.0, 120.0])
 def test_leaving_couplings_out_loses_nothing(noise, order):
-    """Each that is left out would have cost more: the best of all is the best of each alone."""
+    """Couplings that are skipped cost more: the best of all is the minimum over each alone."""
     for first, second, cap in ((2.0, 4.0, 5), (30.0, 10.0, 200), (1.0, 300.0, 10**6)):
         several = module._queries_at_least(order, noise, second, float(cap), module._SHIFTS)
         for shift, least in zip(module._SHIFTS, several, strict=True):
@@ -300,7 +300,7 @@ def test_leaving_couplings_out_loses_nothing(noise, order):
 
 @pytest.mark.slow
 def test_many_queries_at_once_are_many_single_ones():
-    """The walk along the hull against step by step, where it jumps far."""
+    """The walk along the hull equals the recursion query by query, also where it jumps far."""
     for noise, cap in (("laplace", 500), ("gaussian", 2000)):
         found = module._queries(3.0, noise, 2.0, cap, 1.0)
         (finer,) = brute_force(noise, 3.0, 2.0, [cap], 1.0, 30_000)
@@ -320,8 +320,8 @@ def test_the_bound_without_a_cap_is_the_limit():
 
 @pytest.mark.parametrize("order", [1.5, 8.0])
 @pytest.mark.parametrize("cap", [1, 10**9])
-def test_where_the_recursion_is_too_dear_a_closed_form_covers_it(order, cap):
-    """With little noise on the queries; that of the threshold costs next to nothing here."""
+def test_where_the_recursion_is_too_expensive_a_closed_form_covers_it(order, cap):
+    """Little noise on the queries; the threshold has so much that its cost is negligible."""
     scale = 0.9 * 2.0 * order / module._WIDEST
     bound = rdp_above_threshold(order, "gaussian", 1e6, scale, cap, coupling=1.0)
     dear = module._queries(order, "gaussian", scale, float(cap), 1.0)
@@ -337,7 +337,7 @@ scales = st.floats(-2, 4).map(lambda t: 10.0**t)
 
 @pytest.mark.parametrize("scale", [1e-3, 1e-8, 1e-100])
 def test_next_to_no_noise_costs_neither_time_nor_memory(scale):
-    """A grid over the steps of 1/scale would take gigabytes; the pure bound is next to exact."""
+    """A grid over the steps of 1/scale would take gigabytes; the pure bound is nearly exact."""
     cost = rdp_above_threshold([2.0, 8.0], "laplace", scale, scale, 100, coupling="best")
     assert np.all(cost <= (1.0 + 1e-12) * 3.0 / scale)
     assert np.all(cost >= 2.9 / scale)

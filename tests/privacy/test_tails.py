@@ -1,11 +1,10 @@
-"""Tails of full precision: how far they reach, their exact law, and what else stays as it was.
+"""Tails of full precision: their range, their exact law, and unchanged numbers outside them.
 
-A uniform of 53 bits below 2^-40 is made up here: by a source with scripted bits, and by a
-generator of NumPy that is set to the state before that number.
+Uniform numbers of 53 bits below 2^-40 are forced in two ways: by a source with scripted bits,
+and by a NumPy generator that is set to the state before that number.
 
-The tests of a law are exact: the probability that the right law fails one is computed, and is
-below 1e-6. There are 15, so the file raises a false alarm with probability below 2e-5; the seeds
-are fixed besides.
+The tests of a law are exact: the right law fails one with a computed probability below 1e-6.
+There are 15, so the file raises a false alarm with probability below 2e-5; seeds are fixed.
 """
 
 import math
@@ -31,7 +30,7 @@ T = 40.0 * math.log(2.0)
 
 
 class Scripted(SystemRandom):
-    """Integers of 53 bits from a list, above any 11 bits, then from a generator."""
+    """64-bit words with the listed 53 upper bits, then words from a generator."""
 
     def __init__(self, *heads, low_bits=1):
         self.heads, self.low_bits = list(heads), low_bits
@@ -49,7 +48,7 @@ class Scripted(SystemRandom):
 
 
 def before(word, increment=0x5851F42D4C957F2D14057B7EF767814F):
-    """A NumPy generator whose next 64 bits are ``word`` (PCG64: state = a state + c)."""
+    """Return a NumPy generator whose next 64 bits are ``word`` (PCG64: state = a state + c)."""
     generator = np.random.Generator(np.random.PCG64(0))
     state = generator.bit_generator.state
     multiplier = 0x2360ED051FC65DA44385DF649FCCF645
@@ -62,7 +61,7 @@ def before(word, increment=0x5851F42D4C957F2D14057B7EF767814F):
 
 
 def head(k):
-    """A generator whose next uniform is k 2^-53."""
+    """Return a generator whose next uniform number is k 2^-53."""
     generator = before(k << 11)
     twin = before(k << 11)
     assert twin.random() == k * 2.0**-53
@@ -70,9 +69,9 @@ def head(k):
 
 
 def test_scripted_tails_are_the_logarithms_of_all_their_bits():
-    """Two rounds, against 40 digits: v = 2^-40 2^-40 w for the third number w."""
+    """Two refinements, against 40 digits: v = 2^-40 2^-40 w for the third number w."""
     w = 3 << 50
-    # Laplace noise: an exponential -ln(v), v = (head + 1) 2^-53, then rounds of -ln(1 - u).
+    # Laplace noise: an exponential -ln(v), v = (head + 1) 2^-53, then terms -ln(1 - u).
     tiny = 2**53 - 1
     source = Scripted(0, tiny, 2**53 - w)
     with mp.workdps(40):
@@ -101,7 +100,7 @@ def test_tails_reach_beyond_the_ends_of_53_bits():
     assert np.linalg.norm(spherical(Scripted(5, 5, 0, 2**53 - 2**20), 1.0, 1)) > 50.0
 
 
-LEFT, RIGHT = 1, 2**53 - 1  # numpy takes U < 1/2 for the left tail, 2 - 2 U for the right one
+LEFT, RIGHT = 1, 2**53 - 1  # NumPy uses U < 1/2 for the left tail, 2 - 2 U for the right one
 
 
 @pytest.mark.parametrize("k", [LEFT, RIGHT, 2**12, 2**53 - 2**12])
@@ -115,14 +114,14 @@ def test_a_generator_s_laplace_noise_is_drawn_further(k):
 
 
 @pytest.mark.parametrize("k", [2**12 + 1, 2**53 - 2**12 - 1, 2**30, 2**52 + 1])
-def test_a_generator_s_other_laplace_noise_is_its_own(k):
+def test_other_laplace_noise_of_a_generator_is_unchanged(k):
     assert laplace(head(k), 1.0) == head(k).laplace()
     assert laplace(head(k), 3.0) == head(k).laplace(0.0, 3.0)
 
 
 @pytest.mark.parametrize("k", [LEFT, RIGHT])
 def test_the_stream_of_all_other_numbers_does_not_move(k):
-    """One number is drawn further, and the next ones are those of the generator."""
+    """One number is refined; the next ones are those of the generator."""
     for draw, width in ((laplace, 1), (gumbel, 1), (exponential, 1), (gaussian, 2)):
         generator, twin = head(k), head(k)
         drawn = draw(generator, 1.0, 8)
@@ -135,7 +134,7 @@ COUNT = 40_000
 
 
 def check_tail(numbers, seen=()):
-    """Exponential numbers beyond T: counts beyond five places, binomial under the right law."""
+    """Check exponential numbers above T by binomial counts beyond several thresholds."""
     assert (numbers >= T).all()
     excess = numbers - T
     for place in (0.1, math.log(2.0), 3.0, 6.0, 9.0, *seen):
@@ -144,7 +143,7 @@ def check_tail(numbers, seen=()):
 
 
 def test_the_law_of_the_tail_from_the_system_s_entropy():
-    """9.010913 = 13 ln 2 beyond T is the end of 53 bits: 2^-13 of the numbers go beyond it."""
+    """53 bits end at 9.010913 = 13 ln 2 above T; a share 2^-13 of the tail lies beyond."""
     end = 13.0 * math.log(2.0)
     check_tail(np.abs(laplace(Scripted(*[0] * COUNT), 1.0, COUNT)), [end])
     check_tail(exponential(Scripted(*[0] * COUNT), 2.0, COUNT) / 2.0, [end])
@@ -159,7 +158,7 @@ def test_the_law_of_the_tail_from_the_system_s_entropy():
 
 @pytest.mark.slow
 def test_the_law_of_the_tail_from_generators_and_what_comes_next():
-    """The additional numbers know nothing of those that the generator goes on to."""
+    """The refining numbers are independent of the next numbers of the generator."""
     count, found, after = 4000, [], []
     random = np.random.default_rng(3)
     for k in random.integers(1, 2**12, count).tolist():
@@ -174,7 +173,7 @@ def test_the_law_of_the_tail_from_generators_and_what_comes_next():
 
 @pytest.fixture
 def words(monkeypatch):
-    """A function that sets the blocks that a device draws: arrays (2, R, B)."""
+    """Return a function that sets the blocks drawn on a device: arrays (2, R, B)."""
 
     def put(*blocks):
         blocks = [np.array(block, dtype=np.uint64) for block in blocks]
@@ -194,7 +193,7 @@ FULL = 2**64 - 1
 
 @pytest.mark.parametrize("xp", [np, array_api_strict])
 def test_tails_on_a_device_are_the_logarithms_of_all_their_bits(xp, words):
-    """Against 40 digits: r 2^-64 and then the bits of the next block."""
+    """Against 40 digits: r 2^-64, refined by the bits of the next block."""
     more = (123456789 << 30, 987654321 << 30)
     for r in (0, 1, 77, 2**24 - 2):
         with mp.workdps(40):
@@ -212,7 +211,7 @@ def test_tails_on_a_device_are_the_logarithms_of_all_their_bits(xp, words):
 
 
 def test_the_law_of_the_tail_on_a_device(words):
-    """Rows of one number in the tail each: 24 bits of their own, then those of the next block."""
+    """Each row has one number in the tail, of 24 random bits and those of the next block."""
     random = np.random.default_rng(1)
     own = random.integers(2**24, size=COUNT, dtype=np.uint64)
     own[: COUNT // 4] >>= np.uint64(23)  # the last bit is a sign
@@ -231,7 +230,7 @@ def test_the_law_of_the_tail_on_a_device(words):
 
 
 def test_all_other_numbers_of_a_device_are_those_of_53_bits():
-    """By the formulas from bits >> 11, for bits that no tail holds."""
+    """They equal the formulas on bits >> 11 where no number is in the tail."""
     seeds = np.random.default_rng(0).integers(2**32, size=(3, _philox.SEED_WORDS))
     bits = _philox.random_bits(np, seeds, 500, "cpu")
     u = (bits >> np.uint64(11)) * 2.0**-53
@@ -277,6 +276,6 @@ def test_a_source_that_is_stuck_ends_with_the_last_round(word):
 
 
 def test_a_direction_of_length_zero_is_drawn_again():
-    """u = 0 gives a radius of 0: noise of NaN, once in 2^53 draws of one dimension."""
+    """u = 0 would give radius 0 and NaN as noise, once in 2^53 draws in one dimension."""
     noise = spherical(Scripted(0, 0, 1 << 52), 1.0, 1)
     assert np.isfinite(noise).all() and noise[0] != 0.0

@@ -1,4 +1,4 @@
-"""Draws with replacement: every batch of tiny data listed, the composed mixture by another way."""
+"""Draws with replacement: enumerated batches of tiny data, and independent composition."""
 
 import itertools
 import math
@@ -19,12 +19,12 @@ from dpanalysis.privacy.mechanisms import random_source
 
 ADD, REPLACE = "add_or_remove_one", "replace_one"
 LOSSES = np.array([0.0, 0.01, 0.1, 0.4, 1.0, 2.0])
-GRID = np.linspace(-45.0, 45.0, 9001)  # both ends of the sums, and 10 deviations of the noise
+GRID = np.linspace(-45.0, 45.0, 9001)  # the range of the sums and 10 deviations of the noise
 CELL = GRID[1] - GRID[0]
 
 
 def law_of_the_sum(records, m):
-    """All n^m batches: the different sums, shape (k, d), and their probabilities."""
+    """Return the k distinct sums over all n^m batches, shape (k, d), and their probabilities."""
     rows = np.asarray(records, dtype=np.float64).reshape(len(records), -1)
     batches = np.array(list(itertools.product(range(len(rows)), repeat=m)))
     sums, which = np.unique(rows[batches].sum(axis=1).round(9), axis=0, return_inverse=True)
@@ -44,7 +44,7 @@ def hockey_stick(p, q, losses=LOSSES):
 
 
 def neighbours(n, values=(-1.0, 0.0, 1.0)):
-    """All pairs of data sets with entries in ``values`` that differ in the first record."""
+    """Yield all pairs of data sets with entries in ``values`` that differ in the first record."""
     for others in itertools.combinations_with_replacement(values, n - 1):
         for own, other in itertools.combinations(values, 2):
             yield (own, *others), (other, *others)
@@ -56,20 +56,20 @@ def neighbours(n, values=(-1.0, 0.0, 1.0)):
 @pytest.mark.parametrize(("n", "m"), [(2, 1), (2, 2), (3, 2), (3, 3), (5, 3)])
 @pytest.mark.parametrize("std", [0.7, 1.5, 4.0])
 def test_every_pair_of_tiny_data_sets_is_covered_and_the_worst_attains(n, m, std):
-    """Clip norm 1: one slot moves the sum by up to 2. All n^m batches, integrated."""
+    """Clip norm 1: one record moves the sum by up to 2. Integrates over all n^m batches."""
     bound = gaussian_profile(LOSSES, n, m, 2.0 / std)
     worst = np.zeros(LOSSES.size)
     for one, two in neighbours(n):
         p, q = answer(one, m, spread=std), answer(two, m, spread=std)
         worst = np.maximum(worst, np.maximum(hockey_stick(p, q), hockey_stick(q, p)))
     assert (worst <= bound * (1 + 1e-5) + 1e-7).all()
-    # With the others opposite to one of the two the bound is nearly attained; it is not where
-    # the loss is above that of one copy at the common threshold.
+    # With all other records opposite to one of the two the bound is nearly attained, except
+    # where the loss is above that of one copy at the common threshold.
     assert (bound <= 1.05 * worst)[3.0 / std >= LOSSES].all()
 
 
 def test_copies_that_are_not_listed_are_a_loss_without_bound(monkeypatch):
-    """Next to no noise tells every batch that has the record, however often."""
+    """Very little noise identifies every batch that has the record, however often."""
     monkeypatch.setattr(module, "_NEGLIGIBLE", 1e-2)
     assert len(copies(40, 20)) < 6
     drawn = 1.0 - (1.0 - 1.0 / 40.0) ** 20
@@ -90,7 +90,7 @@ def test_copies_that_are_not_listed_are_a_loss_without_bound(monkeypatch):
     ids=["as Poisson", "as without", "k times C, not 2C", "as variances", "one copy only"],
 )
 def test_wrong_accounts_are_caught(mutant):
-    """The listing above, on one pair of data sets, refutes what is not true."""
+    """Enumeration on one pair of data sets refutes wrong bounds."""
     n, m, std = 3, 3, 1.5
     p, q = answer((1.0, -1.0, -1.0), m, spread=std), answer((-1.0, -1.0, -1.0), m, spread=std)
     attained = hockey_stick(p, q)
@@ -106,7 +106,7 @@ def test_wrong_accounts_are_caught(mutant):
 )
 @settings(max_examples=25)
 def test_records_in_the_plane_are_covered(m, angles, norms, std):
-    """Records anywhere in the unit disc: no direction is worse than opposite ones."""
+    """Records anywhere in the unit disc: opposite directions are the worst case."""
     rows = np.array(norms)[:, None] * np.stack([np.cos(angles), np.sin(angles)], axis=1)
     axis = np.linspace(-m - 6.0 * std, m + 6.0 * std, 241)
     cell = (axis[1] - axis[0]) ** 2 / (2 * math.pi * std**2)
@@ -181,7 +181,7 @@ def test_profiles_fall_and_are_convex_in_the_exponential():
 
 
 def mixture_epsilon(n, m, mu, steps, delta, width=5e-4):
-    """Epsilon of the mixture against N(0, 1), composed by one Fourier transform a direction."""
+    """Epsilon of the mixture against N(0, 1), composed by Fourier transform, both directions."""
     k = np.arange(12)
     log_law = stats.binom.logpmf(k, m, 1.0 / n)
     x = np.linspace(-10.0, 14.0 + 8 * mu, 400_001)
@@ -226,7 +226,7 @@ def test_the_setting_of_errata_000_8(moved, printed, bound):
 
 
 def test_two_batches_listed():
-    """Two answers of three draws from three records, both data sets at their worst or not."""
+    """Two answers of three draws from three records, over all pairs of data sets."""
     x = np.linspace(-14.0, 14.0, 701)
     n, m, std, loss = 3, 3, 3.0, 0.4
 
@@ -278,7 +278,7 @@ def test_renyi_costs_cover_every_pair_of_tiny_data_sets(n, m, std):
             worst = np.maximum(worst, np.log(moments) / (np.array(orders) - 1.0))
     assert (worst <= bound * (1 + 1e-6)).all()
     assert (bound <= 5.0 * worst).all()
-    # Where a batch is as good as known, the bound is that of all copies.
+    # Where the batch is nearly known, the bound is that of all copies.
     assert (bound <= privacy.rdp_gaussian(orders, std / (2.0 * m)) * (1 + 1e-12)).all()
 
 
@@ -295,7 +295,7 @@ def test_renyi_costs_of_many_draws_and_large_orders_stay_valid():
 
 @pytest.mark.parametrize(("n", "m"), [(2, 2), (3, 2), (3, 3)])
 def test_the_pure_loss_covers_and_is_attained(n, m):
-    """Laplace noise of scale 2: one slot loses at most 1."""
+    """Laplace noise of scale 2: one copy of a record loses at most 1."""
     worst = 0.0
     for one, two in neighbours(n):
         p, q = (answer(records, m, "laplace", 2.0) for records in (one, two))
@@ -303,7 +303,7 @@ def test_the_pure_loss_covers_and_is_attained(n, m):
     step = Sampled(dpa.WithReplacement(m), [Laplace(2.0, 2.0)], n=n)
     assert worst == pytest.approx(step.pure_cost(), rel=1e-9)
     assert step.pure_cost() == privacy.pure_with_replacement(1.0, n, m)
-    # Anything else private is covered by it, whatever the accountant.
+    # Other pure releases of the same loss have the same cost, with every accountant.
     run = Repeated(Sampled(dpa.WithReplacement(m), [Pure(0.5), Laplace(4.0, 2.0)], n=n), 4)
     assert run.pure_cost() == pytest.approx(4 * step.pure_cost())
     for accountant in ("pure", "zcdp", "rdp", "pld"):
@@ -313,18 +313,18 @@ def test_the_pure_loss_covers_and_is_attained(n, m):
 
 
 def test_laplace_budgets_are_met_exactly():
-    """A pure budget, uniform noise: what the ledger says is what was asked for."""
+    """With a pure budget and constant noise, the epsilon of the ledger is that of the budget."""
     X = np.linspace(-1.0, 1.0, 50)[:, None]
     problem = dpa.ERM(X, np.sign(X[:, 0]), dpa.losses.Logistic(), row_bound=dpa.RowBound(1, 1.0))
     method = dpa.methods.GradientDescent(0.5, 10, sampling=dpa.WithReplacement(5))
     result = dpa.minimize(problem, method, dpa.Budget(1.0), rng=0, every=10)
     assert result.epsilon() == pytest.approx(1.0, rel=1e-5)
     scale = result.ledger.events[0].event.events[0].scale
-    loss = 0.1  # a step's
+    loss = 0.1  # of one step
     assert 2.0 / 5 / scale == pytest.approx(math.log1p(50 * math.expm1(loss / 5)), rel=1e-5)
 
 
-# What is refused, and the draws
+# Refused arguments, and the draws
 
 
 @pytest.mark.parametrize(

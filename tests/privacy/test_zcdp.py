@@ -1,4 +1,4 @@
-"""zCDP conversions and the exact Gaussian, against many digits and each other."""
+"""zCDP conversions and the exact Gaussian, against multiprecision values and each other."""
 
 import math
 
@@ -93,7 +93,7 @@ def test_gaussian_epsilon_inverts_delta(sigma, delta):
     ("epsilon", "delta"), [(1e-3, 1e-12), (50.0, 1e-12), (1e-3, 0.1), (50, 0.1)]
 )
 def test_gaussian_extremes(epsilon, delta):
-    """Find the noise for extreme targets and check it with many digits."""
+    """Find the noise for extreme targets and check it in multiprecision."""
     from scipy.optimize import brentq
 
     log_sigma = brentq(lambda t: gaussian_epsilon(math.exp(t), delta) - epsilon, -3.0, 12.0)
@@ -140,7 +140,7 @@ def test_the_divergence_at_many_losses_is_that_at_each_of_them_to_the_last_bit()
 
 @given(mu=st.floats(1e-3, 0.49), far=st.floats(20.0, 35.0))
 def test_far_tails_of_small_shifts_have_all_their_digits(mu, far):
-    """Where Mills' ratio is a series: a wrong term there would be a part in a hundred."""
+    """There Mills' ratio is a series; a wrong term would cause a relative error of 1e-2."""
     epsilon = mu * (far + mu / 2.0)
     with mpmath.workdps(450):
         shift, loss = mpmath.mpf(mu), mpmath.mpf(epsilon)
