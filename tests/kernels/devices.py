@@ -1,4 +1,4 @@
-"""Devices for the tests: a double of CuPy that counts what the host waits for, and CuPy itself."""
+"""Devices for the tests: a double of CuPy that counts waits of the host, and CuPy itself."""
 
 from types import SimpleNamespace
 
@@ -11,10 +11,10 @@ WAITS = {"nonzero", "unique_all", "unique_counts", "unique_inverse", "unique_val
 
 
 class Double:
-    """A namespace over array_api_strict whose arrays, as CuPy's, keep away from NumPy's.
+    """A namespace over array_api_strict whose arrays, as those of CuPy, do not mix with NumPy.
 
     ``waits`` lists how many numbers were read back each time that the host had to wait, and
-    ``sent`` how many went to the device; ``calls`` counts what a device is told to do.
+    ``sent`` how many went to the device; ``calls`` counts operations on the device.
     """
 
     __name__ = "double"
@@ -62,7 +62,7 @@ def unwrap(value, *allowed):
 
 
 class Array:
-    """An array of the double; whatever needs its numbers on the host counts as a wait."""
+    """An array of the double; every use of its numbers on the host counts as a wait."""
 
     __array_ufunc__ = None
 

@@ -1,4 +1,4 @@
-"""A GPU machine may have NumPy, SciPy and Numba only: kernels, clipping and methods run there."""
+"""Kernels, clipping and methods need only NumPy, SciPy and Numba, as on some GPU machines."""
 
 import subprocess
 import sys

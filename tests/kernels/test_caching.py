@@ -1,4 +1,4 @@
-"""Kernels on disk: refused when a source has changed, not kept where nothing can be written."""
+"""Cached kernels: invalid after any source has changed, optional on a read-only file system."""
 
 import os
 import shutil
@@ -62,7 +62,7 @@ for path in sorted(set(kept)):
 
 
 def test_a_kept_kernel_is_refused_when_any_file_of_kernels_has_changed(tmp_path):
-    """Numba itself watches only the file of the kernel that is called."""
+    """Numba itself checks only the file of the called kernel."""
     shutil.copytree(Path(dpanalysis.__file__).parent, tmp_path / "dpanalysis")
     (tmp_path / "program.py").write_text(SOURCES)
     run = subprocess.run(
@@ -78,7 +78,7 @@ def test_a_kept_kernel_is_refused_when_any_file_of_kernels_has_changed(tmp_path)
 
 
 def test_every_kept_kernel_has_the_digest_of_the_sources():
-    """The callback of the built-in formulas, too."""
+    """Also the callback of the built-in formulas."""
     found = [dense, csr, norms, scalar, tile, _compiled]
     kept = [each for module in found for each in vars(module).values() if hasattr(each, "_cache")]
     caches = [*(each._cache for each in kept), tile.built_in_terms()._cache]

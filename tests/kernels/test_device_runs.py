@@ -1,4 +1,4 @@
-"""Data on a device: the numbers are NumPy's, and the host waits once an iteration.
+"""Data on a device: results equal those of NumPy, and the host waits once an iteration.
 
 Without a GPU the device is array_api_strict, or a double of CuPy that counts every wait.
 """
@@ -41,7 +41,7 @@ def draw(n=80, d=4, seed=0, dtype=np.float64):
 
 
 def pair(kind, xp, **data):
-    """The same problem on the host and on the device."""
+    """Return the same problem on the host and on the device."""
     X, y = draw(**data)
     return KINDS[kind](X, y), KINDS[kind](xp.asarray(X), y)
 
@@ -113,7 +113,7 @@ def test_every_loss_and_curvature(library, loss):
 
 @pytest.mark.parametrize("kind", ["softmax", "mlp"])
 @pytest.mark.parametrize("library", ANY)
-def test_a_record_that_overflows_gives_no_other_away(library, kind):
+def test_a_record_that_overflows_affects_no_other(library, kind):
     xp = LIBRARIES[library]()
     X, y = draw()
     X[5] = 1e200
@@ -174,7 +174,7 @@ def test_runs_are_those_of_numpy(library, kind, method):
 @pytest.mark.parametrize("replicates", [1, 3])
 @pytest.mark.parametrize(("kind", "method"), RUNS)
 def test_the_host_waits_once_an_iteration(kind, method, replicates, long, monkeypatch):
-    """For R d numbers, wherever the noise is drawn; rows and iterates alone go to the device."""
+    """Per iteration R d numbers come back; only rows and iterates go to the device."""
     monkeypatch.setattr("dpanalysis.privacy.mechanisms.DRAWN_ON_DEVICE", 1 if long else 10**9)
     monkeypatch.setattr(array_api, "DEVICE_BLOCK_BYTES", 2000)  # several blocks
     xp = Double()
@@ -185,7 +185,7 @@ def test_the_host_waits_once_an_iteration(kind, method, replicates, long, monkey
         xp.waits.clear()
         xp.sent.clear()
         run(problem, method, iterations, replicates, record=())
-        before = xp.waits[:-iterations]  # the second look at the data: a number for each norm
+        before = xp.waits[:-iterations]  # the second check of the data: one number per norm
         assert xp.waits[-iterations:] == [size] * iterations
         assert len(before) <= 2 and set(before) <= {1}
         assert sum(xp.sent) <= iterations * (2 * size + replicates * (problem.n + 40) + 10)
@@ -194,7 +194,7 @@ def test_the_host_waits_once_an_iteration(kind, method, replicates, long, monkey
 @pytest.mark.parametrize("law", sorted(_philox.LAWS))
 @pytest.mark.parametrize("library", ANY)
 def test_noise_is_the_same_on_every_device(library, law):
-    """Its bits are, and what logarithm and cosine make of them but for the last places."""
+    """Bits are equal; logarithm and cosine may differ in the last places."""
     xp = LIBRARIES[library]()
     seeds = np.random.default_rng(0).integers(2**32, size=(2, _philox.SEED_WORDS))
     device = xp.asarray(np.zeros(1)).device
@@ -211,7 +211,7 @@ def test_every_record_costs_one_wait():
     run(problem, "sgd", 4, record=())
     xp.waits.clear()
     run(problem, "sgd", 4, record=("objective", "accuracy"), every=2)
-    assert len(xp.waits) <= 2 + 4 + 2 * 3  # the first two are those of the second look
+    assert len(xp.waits) <= 2 + 4 + 2 * 3  # two waits for the second check of the data
 
 
 def test_sums_at_an_iterate_on_the_device_stay_there():
@@ -230,14 +230,14 @@ def test_sums_at_an_iterate_on_the_device_stay_there():
             assert_same(a, b)
         xp.waits.clear()
         device.sums(W, clipping=rule)
-        assert xp.waits == [2 * (host.d + 2)]  # value, gradient and count in one piece
+        assert xp.waits == [2 * (host.d + 2)]  # value, gradient and count in one transfer
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("library", ANY)
 @pytest.mark.parametrize("kind", sorted(KINDS))
 def test_single_precision_keeps_close_and_keeps_its_bound(library, kind):
-    """No sample's gradient is over the clip norm, though products are single precision."""
+    """No gradient of a sample exceeds the clip norm, though products are single precision."""
     xp, n = LIBRARIES[library](), 80
     X, y = draw(dtype=np.float32)
     exact, device = KINDS[kind](X.astype(np.float64), y), KINDS[kind](xp.asarray(X), y)

@@ -1,4 +1,4 @@
-"""The page about GPUs: its examples run, and its numbers are the code's."""
+"""The page about GPUs: its examples run, and its numbers are those of the code."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Arguments from several places: what is on the host goes to the data, the rest is refused."""
+"""Arguments on several devices: host arrays move to the data, others are refused."""
 
 import array_api_strict
 import numpy as np
@@ -53,7 +53,7 @@ def test_everything_may_be_on_the_host_or_with_the_data(library, kind):
 
 
 def calls(problem, foreign):
-    """Every argument in turn, from the place that ``foreign`` puts it."""
+    """Yield calls with each argument in turn converted by ``foreign``."""
     w = np.zeros(problem.d)
     yield "w", lambda: problem.sums(foreign(w))
     yield "w", lambda: problem.value(foreign(w))
@@ -71,7 +71,7 @@ def calls(problem, foreign):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("place", ["host", "strict", "other double"])
 def test_arrays_of_another_device_are_refused_by_name(kind, place):
-    """The message names the argument and both namespaces; nothing is read back in secret."""
+    """The message names the argument and both namespaces; no array is read back silently."""
     home = {"host": np, "strict": array_api_strict, "other double": Double()}[place]
     foreign = Double()
     problem = KINDS[kind](home.asarray(X), Y)

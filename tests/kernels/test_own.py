@@ -1,4 +1,4 @@
-"""Losses and rules from outside: their own formulas run, as arrays and compiled."""
+"""User-defined losses and clipping rules: their own formulas run, as arrays and compiled."""
 
 import math
 import pickle
@@ -37,7 +37,7 @@ def softplus(a):
 
 
 class Soft(losses.Loss):
-    """A logistic loss of the margin over a width, with a number of its own and a class's."""
+    """A logistic loss of the margin over a width, with an instance and a class attribute."""
 
     classification, convex, _unit = True, True, 1.0
 
@@ -63,7 +63,7 @@ class Soft(losses.Loss):
 
 
 class Root(clipping.Clipping):
-    """A rule of one's own, by the norm alone."""
+    """A user-defined rule of the norm."""
 
     def __init__(self, clip_norm):
         self.clip_norm = clip_norm
@@ -95,12 +95,12 @@ def same(found, expected, rtol=1e-12):
     np.testing.assert_array_equal(found.clipped, expected.clipped)
 
 
-# What is stated is what runs
+# User formulas are used, within their stated constants
 
 
 @pytest.mark.parametrize("form", [*FORMS.values(), array_api_strict.asarray])
 def test_a_class_that_extends_a_built_in_loss_runs_its_own_formulas(form):
-    """Half the loss moves the gradient by half: so much, and no more, is what noise is for."""
+    """Half the loss has half the gradient, for which the noise is scaled."""
     X, y, W = draw()
     halves = ERM(form(X), y, Halved(), row_bound=RowBound(2, 1.0)).sums(W)
     whole = ERM(form(X), y, losses.Logistic(), row_bound=RowBound(2, 1.0)).sums(W)
@@ -121,7 +121,7 @@ def test_kernels_go_by_the_exact_class():
 
 
 def test_a_built_in_loss_cannot_be_changed_by_hand():
-    """Its kernel would not know of it."""
+    """The compiled kernel would ignore the change."""
     for loss in (losses.Logistic(), losses.SquaredError(), losses.Hinge(), losses.HuberizedHinge()):
         for name, item in (("value", math.exp), ("lipschitz", 0.1), ("other", 1.0)):
             with pytest.raises((AttributeError, TypeError)):
@@ -129,7 +129,7 @@ def test_a_built_in_loss_cannot_be_changed_by_hand():
 
 
 class Halves(losses.Loss):
-    """A loss without numbers of its own."""
+    """A loss without parameters."""
 
     convex, lipschitz, smoothness = True, 0.5, 0.5
 
@@ -150,7 +150,7 @@ class Halves(losses.Loss):
 
 
 class Lying(losses.Loss):
-    """Its derivative is 10 at one margin that no grid meets."""
+    """A loss whose derivative is 10 at one margin that is on no grid."""
 
     classification, lipschitz = True, 1.0
 
@@ -162,7 +162,7 @@ class Lying(losses.Loss):
 
 
 class Lifting(clipping.Clipping):
-    """Its weights go beyond the bound and beyond its largest weight, and below zero."""
+    """A rule with weights above its bound, above its largest weight, and below zero."""
 
     clip_norm, largest_weight = 2.0, 1.5
 
@@ -174,7 +174,7 @@ class Lifting(clipping.Clipping):
 
 
 @pytest.mark.slow
-def test_the_constants_that_the_noise_is_computed_from_are_kept_whatever_the_formulas_do():
+def test_formulas_are_clipped_to_the_stated_constants():
     problem = ERM(np.array([[1.0], [2.0]]), np.ones(2), Lying(), row_bound=RowBound(2, 2.0))
     assert problem.sums([0.123456789], value=False).gradient == 1.0 - 0.5 * 2.0
     compiled = ERM(np.array([[1.0], [2.0]]), np.ones(2), losses.compiled(Lying()))
@@ -188,7 +188,7 @@ def test_the_constants_that_the_noise_is_computed_from_are_kept_whatever_the_for
 
 
 class Constant(clipping.Clipping):
-    """The same weight for everyone, whatever the bound says."""
+    """The same weight for every sample, even beyond the bound."""
 
     clip_norm, size = 10.0, 5.0
 
@@ -201,7 +201,7 @@ class Constant(clipping.Clipping):
 
 @pytest.mark.parametrize("size", [5.0, -5.0, 1e300, math.nan])
 def test_networks_keep_the_constants_of_a_rule_too(size):
-    """A weight of 5 moved a sum by 7.07 where 1.41 was charged, one of -5 where 1 was."""
+    """A weight of 5 once moved a sum by 7.07 at a sensitivity of 1.41."""
     rule = Constant()
     rule.size = size
     bound = RowBound(2, 1.0)
@@ -215,7 +215,7 @@ def test_networks_keep_the_constants_of_a_rule_too(size):
 
 
 class Failing(losses.Loss):
-    """It fails, or gives NaN, at one prediction only."""
+    """A loss that raises an error, or gives NaN, at one prediction only."""
 
     lipschitz = 1.0
 
@@ -241,7 +241,7 @@ def test_a_formula_that_fails_at_one_record_adds_zero_there():
 
 
 class Refusing(clipping.Clipping):
-    """It fails at large norms."""
+    """A rule that raises an error at large norms."""
 
     clip_norm = 1.0
 
@@ -264,7 +264,7 @@ def test_a_rule_that_fails_at_one_record_adds_zero_there():
     np.testing.assert_array_equal(both, one)
 
 
-# One sample's numbers alone
+# Formulas may use one sample only
 
 MIXED = {
     "centered": lambda z: z - z.mean(),
@@ -314,7 +314,7 @@ def train(loss, rule, guard):
 @pytest.mark.parametrize("change", [*MIXED, *HONEST])
 @pytest.mark.parametrize("formula", ["value", "derivative", "second_derivative"])
 def test_a_loss_that_looks_at_other_samples_is_refused_before_anything_is_spent(change, formula):
-    """Centered predictions moved a sum by 197 where 2 was charged."""
+    """Centered predictions moved a sum by 197 at a sensitivity of 2."""
     loss = loss_of({**MIXED, **HONEST}[change], formula)
     guard = dpa.Budget(1.0, 1e-5)
     if change in HONEST:
@@ -325,15 +325,15 @@ def test_a_loss_that_looks_at_other_samples_is_refused_before_anything_is_spent(
     free = dpa.minimize(
         ERM(np.eye(2), [1, 1], loss), dpa.methods.GradientDescent(0.1, 1), record=()
     )
-    assert not free.private  # without a guarantee it may
+    assert not free.private  # allowed without a privacy guarantee
 
 
 @pytest.mark.parametrize("change", [*MIXED, *HONEST])
 @pytest.mark.parametrize("needs", [False, True])
 def test_a_rule_that_looks_at_other_samples_is_refused_before_anything_is_spent(change, needs):
-    """A median of norms moved a sum by 499.5 where 2 was charged."""
+    """A median of norms moved a sum by 499.5 at a sensitivity of 2."""
     rule, guard = rule_of({**MIXED, **HONEST}[change], needs), dpa.Budget(1.0, 1e-5)
-    for _ in range(2):  # what was refused once stays refused
+    for _ in range(2):  # a refused rule stays refused
         if change in HONEST:
             assert train(losses.Logistic(), rule, guard).private
             continue
@@ -357,7 +357,7 @@ class Running:
 
 
 class Counting(clipping.Clipping):
-    """It counts its calls, and changes its mind after many."""
+    """A rule that counts its calls and changes its formula after 100."""
 
     clip_norm, calls = 1.0, 0
 
@@ -367,7 +367,7 @@ class Counting(clipping.Clipping):
 
 
 class Keeping(Halves):
-    """It keeps what it sees."""
+    """A loss that stores its arguments."""
 
     def __init__(self):
         self.seen = []
@@ -377,7 +377,7 @@ class Keeping(Halves):
         return super().value(z, y)
 
 
-def test_formulas_that_remember_are_refused_before_anything_is_spent():
+def test_formulas_with_state_are_refused_before_anything_is_spent():
     for loss, rule, message in [
         (losses.Logistic(), clipping.Custom(Running(), 1.0), "Custom.weight gives a sample other"),
         (losses.Logistic(), Counting(), "Counting.weight changes attributes of its object"),
@@ -396,7 +396,7 @@ def _largest(norms):
 
 
 def remembering():
-    """Formulas that change their mind behind a norm that no check tries, by where they keep it."""
+    """Yield rules with state, stored in different places, that change beyond any tested norm."""
     enclosed = [0.0]
 
     class InClass(clipping.Clipping):
@@ -443,8 +443,8 @@ def remembering():
 
 
 @pytest.mark.parametrize("number", range(6))
-def test_wherever_a_formula_remembers_it_is_refused_before_anything_is_spent(number):
-    """At one record of a large norm, or after many calls, all weights would be zero."""
+def test_formulas_with_hidden_state_are_refused_before_anything_is_spent(number):
+    """After one record of a large norm, or many calls, all weights would be zero."""
     rule = list(remembering())[number]
     guard = dpa.privacy.Filter(dpa.Budget(1.0, 1e-5))
     problem = ERM(np.eye(2), [1, -1], losses.Logistic())
@@ -549,7 +549,7 @@ def test_rules_compile_too():
 
 
 def test_compiled_weights_are_cut_to_what_the_rule_promises():
-    """At a norm that no grid meets."""
+    """The rule violates its constants at a norm that is on no grid."""
     for fault, expected in ((1e9, 1.5), (-1.0, 0.0), (math.nan, 0.0), (math.inf, 1.5)):
         rule = type("Fault", (clipping.Clipping,), {"wanted": _wanted, "clip_norm": 2.0})()
         type(rule).fault, type(rule).largest_weight = fault, 1.5
@@ -583,7 +583,7 @@ def test_what_is_not_finite_adds_zero_to_compiled_sums():
 
 
 def test_every_number_of_the_object_is_an_argument():
-    """So another width runs by the same kernels, and a change of it is seen at once."""
+    """Other parameters reuse the same kernels, and a change takes effect at once."""
     other = losses.compiled(Soft(2.0))
     for sparse in (True, False):
         plans = [kernel_table.plan(loss, None, sparse) for loss in (SOFT, other)]
@@ -599,7 +599,7 @@ def test_every_number_of_the_object_is_an_argument():
 @pytest.mark.parametrize("form", ["dense", "csr"])
 @pytest.mark.parametrize("replicates", [1, 4])
 def test_a_record_adds_the_same_to_compiled_sums_wherever_it_stands(form, replicates):
-    """The last samples of a tile are not computed in vector registers, as the others are."""
+    """The last samples of a tile, unlike the others, are not computed in vector registers."""
     X, _, W = draw()
     n, w = 259, W[:replicates]
     problem = ERM(FORMS[form](np.tile(X[0], (n, 1))), np.ones(n), SOFT)
@@ -689,7 +689,7 @@ class _Call:
 
 
 class Restless(Halves):
-    """A number that is another each time it is read."""
+    """A loss with an attribute that changes each time it is read."""
 
     seen = 0.0
 
@@ -708,7 +708,7 @@ def test_formulas_that_differ_from_those_of_the_arrays_are_refused():
         losses.compiled(Restless())
 
 
-def test_a_reason_is_one_line():
+def test_the_warning_is_one_line():
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         losses.compiled(Strange())
@@ -718,7 +718,7 @@ def test_a_reason_is_one_line():
 
 
 def test_a_plan_that_is_kept_is_that_of_the_rule_at_hand():
-    """Built-in rules cannot change, and one's own may: its numbers are read at every call."""
+    """User-defined rules may change, unlike built-in ones: they are read at every call."""
     X, y, W = draw()
     problem, fresh = ERM(X, y, losses.Logistic()), lambda: ERM(X, y, losses.Logistic())
     root = clipping.compiled(Root(1.0))

@@ -1,4 +1,4 @@
-"""Products that give a row the same bits whatever stands beside it."""
+"""Products in which the bits of a row do not depend on the other rows."""
 
 import array_api_strict
 import numpy as np
@@ -17,7 +17,7 @@ SHAPES = [(784, 128), (784, 10), (128, 10), (10, 128), (5, 3), (3, 1), (900, 7)]
 
 @pytest.fixture
 def anew():
-    """Lengths are checked anew, and again when the test is over."""
+    """Clear the cached lengths before and after the test."""
 
     def clear():
         products._length.cache_clear()
@@ -46,7 +46,7 @@ def test_a_row_has_the_same_bits_among_any_number_of_rows(shape, kind, threads, 
 
 
 @pytest.mark.parametrize("kind", ["float32", "float64"])
-def test_so_it_has_where_each_replicate_has_its_own_rows_and_matrix(kind):
+def test_a_row_has_the_same_bits_in_batched_products(kind):
     random = np.random.default_rng(2)
     rows = random.normal(size=(600, 3, 30)).astype(kind).transpose(1, 0, 2)  # not contiguous
     matrix = random.normal(size=(3, 30, 10)).astype(kind)
@@ -56,7 +56,7 @@ def test_so_it_has_where_each_replicate_has_its_own_rows_and_matrix(kind):
         np.testing.assert_array_equal(row_product(rows[:, chosen, :], matrix), whole[:, chosen, :])
 
 
-def test_what_has_no_rows_and_what_is_sparse():
+def test_empty_and_sparse_rows():
     matrix = np.ones((4, 2))
     assert row_product(np.ones((0, 4)), matrix).shape == (0, 2)
     assert row_product(np.ones((3, 0, 4)), np.ones((3, 4, 2))).shape == (3, 0, 2)
@@ -64,7 +64,7 @@ def test_what_has_no_rows_and_what_is_sparse():
 
 
 def reversed_where(wrong):
-    """Return a product that adds in the reverse order in the places that ``wrong(count)`` lists."""
+    """Return a product that adds in reverse order at the positions ``wrong(count)``."""
 
     def multiply(rows, matrix):
         found = rows @ matrix
@@ -81,13 +81,13 @@ def reversed_where(wrong):
     ("wrong", "lengths"),
     [
         (lambda count: slice(0, 0), (16, 32, 112, 128, 160)),
-        # Few rows are added up in another way: more are taken.
+        # Few rows are summed in another order: longer portions are used.
         (lambda count: slice(0, None if count < 100 else 0), (112, 112, 112, 128, 160)),
-        # An edge that is no whole tile: the last rows of what is no multiple of 64.
+        # A partial tile: the rows after the last multiple of 64.
         (lambda count: slice(count // 64 * 64, None), (64, 64, 128, 128, 128)),
-        # One place of long portions.
+        # One position in long portions.
         (lambda count: slice(140, 141), (16, 32, 112, 128, 128)),
-        # A place in every portion: no length will do.
+        # A position in every portion: no length is possible.
         (lambda count: slice(count // 2, count // 2 + (count > 1)), (0,) * 5),
     ],
 )
@@ -114,7 +114,7 @@ def test_the_reference_is_checked_before_anything_else(anew, monkeypatch):
 
 
 def test_a_length_is_checked_again_under_another_number_of_threads(anew, monkeypatch):
-    """Of float32 rows of 2000 numbers, lengths that one thread passes fail with three."""
+    """For float32 rows of 2000 numbers, lengths valid with one thread fail with three."""
     random = np.random.default_rng(3)
     rows, matrix = random.normal(size=(300, 9)), random.normal(size=(9, 3))
     row_product(rows, matrix)
@@ -135,7 +135,7 @@ PROBLEMS = {
 @pytest.mark.parametrize("kind", PROBLEMS)
 @pytest.mark.parametrize("kept", [None, np.arange(0, 40, 2)])
 def test_on_a_device_products_have_one_length_whatever_the_number_of_rows(kind, kept, monkeypatch):
-    """Which algorithm a device's library takes may depend on that length."""
+    """The library of a device may choose its algorithm by that length."""
     multiply, lengths = products._multiply, []
 
     def spy(rows, matrix):

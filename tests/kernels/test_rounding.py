@@ -1,4 +1,4 @@
-"""The bound on the rounding of sums over records, beside exact sums and a search for the worst."""
+"""The rounding bound for sums over records, against exact arithmetic; tiny coefficients."""
 
 from fractions import Fraction
 
@@ -40,17 +40,17 @@ def test_what_has_no_bound_is_refused(arguments):
 
 @pytest.mark.parametrize("matrix", [np.asarray, sp.csr_array, xp.asarray])
 def test_coefficients_below_the_smallest_add_exactly_nothing(matrix):
-    """A product with them may be rounded by more than its share, near the end of the numbers."""
+    """Near underflow a product with them may have a larger relative error than the bound."""
     X = np.ones((3, 2))
     problem = ERM(matrix(X), [1.0, 1.0, -1.0], losses.SquaredError())
     for factor in (1.0, 0.5):
         scale = TINY * factor
         found = problem.sums(np.zeros(2), clipping=clipping.Flat(scale), value=False).gradient
-        # One record's coefficient is its clipped residual: scale/||x||, below TINY for both.
+        # The coefficient of a record is its clipped residual scale/||x||, below TINY for both.
         assert not np.asarray(found).any()
     found = problem.sums(np.zeros(2), clipping=clipping.Flat(4.0 * TINY), value=False).gradient
     assert np.asarray(found).any()
-    # A row that is scaled to its bound has the scale in its coefficient: twice TINY without it.
+    # Scaling a row to its bound multiplies its coefficient, which is then below or above TINY.
     problem = ERM(matrix(X), [1.0, 1.0, -1.0], losses.SquaredError(), row_bound=RowBound(2, 1e-3))
     for times, any_left in ((2e-3, False), (20.0, True)):
         rule = clipping.Flat(times * TINY)

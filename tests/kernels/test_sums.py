@@ -1,4 +1,4 @@
-"""What every path of a sum over records keeps: its rounding, and zero for what is not finite."""
+"""Sums over records on every code path: rounding bounds, and zero for non-finite terms."""
 
 import math
 from fractions import Fraction
@@ -33,7 +33,7 @@ PATHS = {
 
 
 def labels_as_terms(form, rule, replicates, y, columns=1):
-    """Return the sum of gradients where each record's is its label, negated, in all columns."""
+    """Return minus the sum of gradients, each of which is minus the label in all columns."""
     X = form(np.ones((len(y), columns)))
     labels = y if sp.issparse(X) or isinstance(X, np.ndarray) else array_api_strict.asarray(y)
     problem = ERM(X, labels, losses.SquaredError())
@@ -42,12 +42,12 @@ def labels_as_terms(form, rule, replicates, y, columns=1):
 
 
 def worst(path, n):
-    """Search labels that all round the same way; return the largest error of the sum."""
+    """Search labels whose sum always rounds in one direction; return the largest error."""
     form, rule, replicates = PATHS[path]
     found = 0.0
     for low in (0.5, 0.75, 1.0 - 2.0**-20):
         for bits in (36, 39, 41, 42, 43, 44, 46, 50):
-            # Just over half of the last place that partial sums have at some size.
+            # Just over half a unit in the last place of partial sums of some size.
             y = np.full(n, low + 2.0**-bits * 1.0000001)
             if path == "strict float32":
                 y = y.astype(np.float32).astype(np.float64)
@@ -65,11 +65,11 @@ def worst(path, n):
 @pytest.mark.slow
 @pytest.mark.parametrize("path", PATHS)
 def test_the_worst_rounding_that_a_search_finds_is_within_the_bound(path):
-    """The bound is no fancy either: adding one by one, or in single precision, breaks it."""
+    """The bound is not arbitrarily loose: sequential sums in single precision violate it."""
     n = 40_000
     bound, found = sum_rounding(n, 1), worst(path, n)
     assert found <= bound
-    if path != "strict float32":  # its labels have too few bits to be rounded
+    if path != "strict float32":  # its labels have too few bits for rounding errors
         assert found >= bound / 5000
     y = np.full(n, 0.75 + 2.0**-30 * 1.0000001)
     single = np.float32(0.0)
@@ -79,7 +79,7 @@ def test_the_worst_rounding_that_a_search_finds_is_within_the_bound(path):
 
 
 def test_single_precision_sums_would_break_the_bound_on_the_array_path():
-    """The product over records of float32 data is in double: its entries are not all alike."""
+    """The sum over records of float32 data is computed in double, here with varying entries."""
     random = np.random.default_rng(0)
     n = 20_000
     X = random.random((n, 3)).astype(np.float32)
@@ -96,7 +96,7 @@ def test_single_precision_sums_would_break_the_bound_on_the_array_path():
 @settings(max_examples=15)
 @given(data=st.data())
 def test_sums_are_within_the_bound_of_the_exact_ones(path, data):
-    """Random sizes about the ends of blocks, terms of many sizes, several columns."""
+    """Random numbers of rows near block boundaries, terms of many sizes, several columns."""
     form, rule, replicates = PATHS[path]
     n = data.draw(st.sampled_from([1, 3, 255, 257, 4095, 4096, 4097, 8193, 12_289]))
     random = np.random.default_rng(data.draw(st.integers(0, 2**32)))
@@ -111,7 +111,7 @@ def test_sums_are_within_the_bound_of_the_exact_ones(path, data):
 
 @pytest.mark.parametrize("path", ["dense", "float32", "csr", "replicates", "csr replicates"])
 def test_a_sum_over_several_blocks_has_every_row_once(path):
-    """Three blocks of 4,096 rows, the last one not full, in one task."""
+    """One task has three blocks of 4,096 rows, the last of them partial."""
     form, _, replicates = PATHS[path]
     y = np.random.default_rng(0).uniform(-1.0, 1.0, 3 * BLOCK_ROWS - 100)
     found = labels_as_terms(form, None, replicates, y)
@@ -124,9 +124,9 @@ def test_a_sum_over_several_blocks_has_every_row_once(path):
 @pytest.mark.parametrize("d", [1, 4, 5, 20, 32, 33, 130])
 @pytest.mark.parametrize("path", ["dense", "float32", "csr", "replicates", "csr replicates"])
 def test_a_record_adds_the_same_wherever_it_stands(path, d):
-    """Else a record that is added would move, by rounding, the terms of all that follow it.
+    """Otherwise an added record would change, by rounding, the terms of all later records.
 
-    Predictions that cancel nearly, so that another order of additions changes their sign.
+    Predictions nearly cancel, so that another order of additions changes their sign.
     """
     form, rule, replicates = PATHS[path]
     random = np.random.default_rng(3)
@@ -154,7 +154,7 @@ def test_a_record_adds_the_same_wherever_it_stands(path, d):
 def test_a_coefficient_is_the_same_in_a_vector_register_and_beside_it(
     form, replicates, width, seed
 ):
-    """The last rows of a tile are computed one by one; a reciprocal rounds otherwise there."""
+    """The last rows of a tile are computed one by one, where a reciprocal rounds differently."""
     random = np.random.default_rng(seed)
     n = 263
     row = random.standard_normal(5)
@@ -177,7 +177,7 @@ def test_a_coefficient_is_the_same_in_a_vector_register_and_beside_it(
             assert len(terms) == 1
 
 
-# What is not finite
+# Non-finite terms
 
 FAULTS = {
     "prediction inf": ([1e300, 0.0], 1.0),
@@ -206,7 +206,7 @@ LOSSES = [
 @pytest.mark.parametrize("rule", RULES)
 @pytest.mark.parametrize("form", FORMS)
 def test_what_is_not_finite_adds_exactly_zero(form, rule, loss, replicates):
-    """Value, gradient and count are to the last bit those of the data without the record."""
+    """Value, gradient and count equal, to the last bit, those without the record."""
     random = np.random.default_rng(5)
     X, w = random.standard_normal((9, 2)), np.full((replicates, 2), 1e10)
     w[1:] = random.standard_normal((replicates - 1, 2)) * 1e10
@@ -231,7 +231,7 @@ def test_what_is_not_finite_adds_exactly_zero(form, rule, loss, replicates):
 
 @pytest.mark.parametrize("form", FORMS)
 def test_a_loss_that_overflows_is_left_out_of_the_value_alone(form):
-    """Squares overflow where the residual does not; the gradient never asks for the loss."""
+    """Squares overflow where the residual does not; the gradient never needs the loss."""
     X = FORMS[form](np.array([[1.0], [1e-160]]))
     problem = ERM(X, np.zeros(2), losses.SquaredError())
     rule, w = clipping.Flat(1.0), [1e160]
@@ -248,7 +248,7 @@ def test_a_loss_that_overflows_is_left_out_of_the_value_alone(form):
 @pytest.mark.parametrize("clip_norm", [1.0, 1e-12, 1e-15])
 @pytest.mark.parametrize("rows", [1, 3])
 def test_a_coefficient_near_the_end_of_the_numbers_is_not_rounded_up(form, clip_norm, rows):
-    """1e-15 / 1.7e308 is the smallest subnormal number, or twice that: up to half too much."""
+    """1e-15/1.7e308 rounds to a multiple of the smallest subnormal, up to half too large."""
     for size in (1.7e308, 1.3e308, 0.9e308, 3e307):
         X = FORMS[form](np.full((rows, 1), size))
         problem = ERM(X, np.full(rows, -1.0), losses.Logistic())

@@ -24,13 +24,13 @@ needs_cores = pytest.mark.skipif(
 
 @pytest.fixture
 def new_pool(monkeypatch):
-    """A crew without helpers."""
+    """Replace the pool by one without helper threads."""
     monkeypatch.setattr(_parallel, "_pool", _parallel._ThreadPool())
     return _parallel._pool
 
 
 class Kernel:
-    """A kernel in Python: notes who does which task; ``act`` is called before a task is taken."""
+    """A kernel in Python that records threads and tasks; ``act`` runs before the first task."""
 
     def __init__(self, tasks, act=lambda helper: None, work=lambda: None):
         self.tasks, self.act, self.work = tasks, act, work
@@ -112,7 +112,7 @@ def test_nobody_waits_for_a_helper_that_has_not_begun(new_pool):
     second.run()  # without the helper
     assert second.came == [_parallel.LEADER] and len(second.done) == 7
     late.set()
-    for _ in range(3000):  # it comes back, finds nothing to do and is there for the next sum
+    for _ in range(3000):  # the helper returns without a task and joins a later sum
         third = Kernel(9, work=lambda: time.sleep(1e-3))
         third.run()
         if 0 in third.came:
@@ -183,7 +183,7 @@ def test_helpers_keep_away_from_the_core_of_the_thread_that_asks(new_pool):
     try:
         for core in sorted(allowed)[:2]:
             os.sched_setaffinity(0, {core})
-            Kernel(3).run()  # one core: no helper is asked
+            Kernel(3).run()  # one core: no helper is used
             os.sched_setaffinity(0, allowed)
             new_pool._core = lambda core=core: core
             Kernel(3).run()
@@ -207,7 +207,7 @@ def test_one_core_has_no_helpers(new_pool):
 
 
 @needs_two
-def test_a_system_that_lets_nobody_choose_cores_has_helpers_too(new_pool, monkeypatch):
+def test_helpers_run_where_cores_cannot_be_chosen(new_pool, monkeypatch):
     def refuse(*_):
         raise PermissionError("not here")
 

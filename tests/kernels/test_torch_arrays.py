@@ -1,4 +1,4 @@
-"""Problems on tensors of PyTorch, by the same array calls as on any device."""
+"""Problems on PyTorch tensors, with the array calls used for every device."""
 
 import numpy as np
 import pytest
@@ -77,7 +77,7 @@ def test_a_problem_on_tensors_keeps_the_contract():
 
 @pytest.mark.parametrize("replicates", [1, 3])
 def test_a_record_that_is_removed_moves_no_other_prediction(replicates):
-    """Steep losses turn the last bit of a prediction into a whole gradient."""
+    """With steep losses the last bit of a prediction may change a gradient completely."""
     random = np.random.default_rng(1)
     rows = random.normal(size=(1000, 50)).astype(np.float32)
     rows /= np.float32(1.01) * np.linalg.norm(rows, axis=1, keepdims=True)
@@ -95,7 +95,7 @@ def test_a_record_that_is_removed_moves_no_other_prediction(replicates):
 
 
 def test_a_record_that_is_removed_changes_no_other_norm():
-    """A rule with a jump at one norm turned its last bit into 16 clip norms for one record."""
+    """With a rule that jumps at one norm, a last bit once moved the sum by 16 clip norms."""
     numbers = torch.tensor(np.random.default_rng(3).random((4, 1, 4096, 2)))
     sizes, hidden, *deltas = numbers[0, 0, :, 0], *numbers[1:]
 

@@ -1,4 +1,4 @@
-"""Products of a tile's rows in vector registers, for every width of a row."""
+"""Products of the rows of a tile in vector registers, for every row length."""
 
 import ctypes
 import mmap
@@ -30,7 +30,7 @@ def _padded(values):
 @pytest.mark.parametrize("kind", [np.float64, np.float32])
 @pytest.mark.parametrize("d", range(1, 43))
 def test_a_tile_is_the_products_of_its_rows_alone(d, kind):
-    """Rows between them are NaN: none of their entries may enter, at either end of a row."""
+    """The rows between them are NaN, so any read beyond either end of a row is visible."""
     random = np.random.default_rng(d)
     X = np.full((25, d), np.nan, kind)
     X[1::2] = random.standard_normal((12, d))
@@ -48,7 +48,7 @@ def test_a_tile_is_the_products_of_its_rows_alone(d, kind):
     np.testing.assert_allclose(sizes, expected, rtol=1e-14)
 
 
-def test_the_last_row_ends_where_the_memory_may_end():
+def test_no_read_beyond_the_last_row():
     """A page that cannot be read follows the matrix: a read beyond it would end the process."""
     page = mmap.PAGESIZE
     memory = mmap.mmap(-1, 2 * page)
@@ -77,22 +77,22 @@ def test_the_last_row_ends_where_the_memory_may_end():
         (1.0, 0.8, 1.0, 0), (1.1, 0.8, 1.0, 1), (0.9, 1.1, 1.0, 1),  # L1 and L2 at most 1
         (1.1, 1.1, 0.5, 0), (1e9, 1e18, 1.0, 1), (1e9, 1e18, 1e-9, 0),
         (0.0, 0.0, 1.0, 0), (1e-150, 0.0, 1.0, 0), (1e-145, 1e-290, 1.0, 0),
-        (1e200, np.inf, 1e-200, 1),  # whatever it is now: what was added is not known to be short
+        (1e200, np.inf, 1e-200, 1),  # the square overflows, so the norm is unknown
         (np.inf, np.inf, 1.0, 1), (np.nan, np.nan, 1.0, 1), (1.0, np.nan, 1.0, 1),
     ],
 )  # fmt: skip
-def test_a_row_has_grown_if_the_numbers_that_were_added_say_so(size, square, scale, grown):
-    """The row itself may be what it was again, when it is looked at for a second time."""
+def test_a_row_has_grown_if_the_added_numbers_exceed_its_norm(size, square, scale, grown):
+    """Reading the row again may give its old values, so the added values decide."""
     table = np.ones((6, 1))
     table[SCALE] = scale
     sums = np.array([size]), np.array([square])
     for c in (np.array([0.5]), np.array([-1e100])):
         tiny = square < 1e-280
-        expected = grown or (tiny and c[0] < 0.0)  # a huge factor makes something of it
+        expected = grown or (tiny and c[0] < 0.0)  # a huge factor makes it matter
         assert (_grown(*sums, c, table, (1.0, 1.0, np.inf), False) > 0) == expected
         table[NORM] = 1.0
         assert (_grown(*sums, c, table, (1.0, np.inf, 1.0), True) > 0) == expected
-        table[NORM] = 0.0  # a row of zeros: nothing else is within its norm
+        table[NORM] = 0.0  # a row of zeros: any nonzero row exceeds its norm
         expected = not tiny or c[0] < 0.0
         assert (_grown(*sums, c, table, (np.inf, np.inf, 1.0), True) > 0) == expected
         assert _grown(*sums, c, table, (np.inf, 1e-140, np.inf), False) > 0
