@@ -1,4 +1,4 @@
-"""The division of a budget: exact, optimal, and equal to closed forms where there are any."""
+"""The allocation of a budget: exact, optimal, and equal to closed forms where they exist."""
 
 import math
 
@@ -81,7 +81,7 @@ def test_many_iterations_and_long_tails():
 
 
 def test_scales_of_the_full_batch_break_the_budget_of_batches():
-    # (4.5) taken as it is at the paper's settings, c = 1: 1 is claimed, this much is spent.
+    # (4.5) without changes at the paper's settings, c = 1: claimed epsilon 1, spent as listed.
     for T, spent in [(100, 2.27), (1000, 1.92)]:
         _, weights = theory.nesterov_weights(T, 1 / 5.10008, 0.02, 5.10008)
         scales = theory.laplace_scales(theory.allocate_epsilon(weights, 1.0), 40.0, 100_000)
@@ -163,7 +163,7 @@ TINY = st.floats(5e-324, 1e300, allow_subnormal=True)
 
 
 @given(st.lists(TINY, min_size=1, max_size=5), TINY, st.sampled_from([None, 1, 50, 100]))
-@example([1.0, 1.0], 1.5e-323, None)  # once without end: factors leave a subnormal number as it is
+@example([1.0, 1.0], 1.5e-323, None)  # once an infinite loop: scaling left a subnormal unchanged
 @example([1.0, 1.0, 1.0], 4e-323, 50)
 @example([1.0], 5e-324, 1)
 @example([1.0, 1.0], 5e-324, 1)
@@ -178,7 +178,7 @@ def test_the_smallest_budgets_are_divided_or_refused(weights, epsilon, m):
 
 
 @given(st.lists(st.floats(1e-100, 1e100), min_size=1, max_size=5), TINY)
-@example([1.0], 1e-200)  # the square is 0, and so was the noise
+@example([1.0], 1e-200)  # the square underflows, and once the noise was 0
 @example([1.0], 1e200)
 def test_no_sensitivity_is_too_small_for_noise(weights, sensitivity):
     unit = theory.allocate_gaussian(weights, 0.5, 1.0)

@@ -1,4 +1,4 @@
-"""Error bounds of Nesterov's methods, horizons, and the curves that the authors published."""
+"""Error bounds of Nesterov's methods, horizons, and the published curves."""
 
 import json
 import os
@@ -56,7 +56,7 @@ def test_printed_nesterov_bound_is_false():
 
 
 def test_the_reset_is_needed_in_the_weights_and_in_the_method():
-    # One stage is Nesterov's method; a second one starts without memory.
+    # One stage is Nesterov's method; a second one restarts without momentum.
     spectrum, T = [0.05, 1.0], 12
     one = theory.multistage_gap(spectrum, np.full(T, 0.5), np.ones(T, int), 0.05, 0.1, 1.0)
     np.testing.assert_allclose(one, theory.nesterov_gap(spectrum, 0.5, 0.05, 0.1, 1.0, T))
@@ -110,7 +110,7 @@ def test_horizons_are_bounds_of_shorter_runs(problem, T, noise, full):
     bounds = theory.horizon_bounds(recursion, E0, d, S, n, epsilon, m=m, noise=noise)
     for t in (1, T // 2, T):
         a0, a = theory.multistage_weights(alphas[:t], stages[:t], mu, 1.0)
-        assume((a > 0).all())  # mu = L: nothing survives a step
+        assume((a > 0).all())  # mu = L: a step removes all earlier errors
         shares = np.full(t, epsilon / t)
         if noise == "optimal":
             shares = theory.allocate_epsilon(a, epsilon, n, m)
@@ -165,7 +165,7 @@ def test_bad_arguments_of_the_bounds(call, match):
         call()
 
 
-# The authors' own curves ----------------------------------------------------------------------
+# The published curves -------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -226,7 +226,7 @@ def test_published_scales_of_figure_2(published):
 
 
 def horizons(scale, method, bounds=None):
-    """The horizon for each largest number of iterations; ``bounds`` take a recursion."""
+    """Return the horizon for each maximal number of iterations; ``bounds`` take a recursion."""
     L, mu = 5.10008, 0.02
     if method == "NAG":
         alphas, stages = np.full(1000, scale / L), None
@@ -243,8 +243,8 @@ def test_published_horizons(published):
     check = next(c for c in published["checks"] if "T_prime" in c)
     for name, expected in check["T_prime"].items():
         method, scale = name.split("-opt c=")
-        # The authors' code has the factor 2 on E_0 and half the noise variance: the corrected
-        # bound for the noise that it draws.
+        # The authors' code has the factor 2 on E_0 and half the noise variance, which is the
+        # corrected bound for its actual noise.
         ours = horizons(float(scale), method, published_horizon_bounds)
         if "any T" in expected:
             expected = dict.fromkeys(ours, expected["any T"])

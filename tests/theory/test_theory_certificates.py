@@ -1,4 +1,4 @@
-"""Certificates: true on every function tried, never better than the exact rate, never trusted."""
+"""Certificates: valid on every tested function, never below exact rates, always verified."""
 
 import dataclasses
 import subprocess
@@ -95,14 +95,14 @@ def test_each_certificate_is_best_at_its_own_goal(method, horizon, noise):
     assert quiet.noise_gain <= min(fast.noise_gain, tight.noise_gain) * 1.02
     bounds = [c.bound(horizon, c.lyapunov(1.0), noise) for c in (tight, fast, quiet)]
     assert bounds[0] <= min(bounds[1:]) * 1.02
-    # And all three are bounds: no smaller than the exact error of any quadratic.
+    # All three bounds are at least the exact error of every quadratic.
     times = np.arange(61)
     for lam in np.geomspace(mu, 1.0, 5):
         gap = theory.heavy_ball_gap([lam], alpha, beta, noise, 1.0, 60)
         for c in (tight, fast, quiet):
             start = c.lyapunov(1.0, gap[0])
             assert (gap <= c.bound(times, start, noise) * (1 + 1e-9)).all()
-        # The floor is reached from below only by true floors.
+        # The noise gain is at least the exact stationary gap.
         exact = theory.heavy_ball_stationary_gap([lam], alpha, beta, 1.0)
         assert quiet.noise_gain >= exact * (1 - 1e-9)
 
@@ -151,7 +151,7 @@ def test_printed_blocks():
 
 
 def test_printed_sign_of_B_certifies_a_falsehood():
-    """001-2: with B = [alpha, 0] the inequality "proves" .831 where the truth is .9487."""
+    """001-2: with B = [alpha, 0] the inequality certifies .831, but the rate is .9487."""
     lmi = theory.lyapunov_lmi(theory.heavy_ball_system(1.5, 0.9), 0.5, 1.0)
     A, B, C = lmi.system
     wrong = dataclasses.replace(lmi, system=theory.StateSpace(A, -B, C))
@@ -174,7 +174,7 @@ systems = {
 
 
 def logistic_problem(mu, L, rng, d=3):
-    """Strongly convex, smooth, not quadratic: logistic losses and an L2 term, in formulas."""
+    """Return a strongly convex, smooth, non-quadratic problem: logistic losses and L2 penalty."""
     X = rng.standard_normal((30, d))
     X *= np.sqrt(4 * (L - mu) / np.linalg.eigvalsh(X.T @ X / 30)[-1])
     y = rng.choice([-1.0, 1.0], 30)
@@ -236,7 +236,7 @@ def test_the_lyapunov_function_decreases(name):
         noisy = [V(after + s * B[0] * w, now, gap(star + after + s * B[0] * w)) for s in (1, -1)]
         limit = certificate.rate**2 * old + certificate.noise_coefficient * (w * w).sum(-1)
         assert (np.mean(noisy, 0) <= limit * (1 + 1e-9)).all()
-    assert worst > 0.8 * certificate.rate**2  # the check can fail: it comes near the limit
+    assert worst > 0.8 * certificate.rate**2  # the check has power: it comes near the limit
 
 
 @pytest.mark.slow
@@ -302,7 +302,7 @@ def test_certificates_as_error_recursions():
     assert bound == pytest.approx(expected)
 
 
-# Solvers are not trusted -----------------------------------------------------------------------
+# Verification of solver output -----------------------------------------------------------------
 
 
 def garbage(cost, blocks):
@@ -321,7 +321,7 @@ def test_garbage_from_a_solver_is_refused(monkeypatch, fake, rate):
         theory.heavy_ball_certificate(0.2, 0.5, 0.5, 1.0, rate=rate)
 
 
-def test_a_sloppy_solver_costs_rate_but_not_truth(monkeypatch):
+def test_an_inaccurate_solver_gives_worse_but_valid_rates(monkeypatch):
     """A solver that stops early ("optimal_inaccurate") leaves the certificate valid."""
     honest = search_module.maximize
     rng = np.random.default_rng(0)
@@ -353,7 +353,7 @@ def test_through_cvxpy(objective):
 
 @pytest.mark.slow
 def test_an_inaccurate_solver_of_cvxpy_is_verified_too():
-    """SCS stops at 1e-4: what it returns may cost rate, never truth."""
+    """SCS stops at 1e-4: its output may give a worse rate, but never an invalid one."""
     exact = theory.heavy_ball_certificate(0.2, 0.5, 0.5, 1.0)
     certificate = theory.heavy_ball_certificate(0.2, 0.5, 0.5, 1.0, solver="SCS")
     assert_verifies(certificate)
@@ -409,7 +409,7 @@ def test_tuning_on_a_known_quadratic():
     rng = np.random.default_rng(0)
 
     def worst_error(alpha, beta, T):
-        # Noise variance W/d per coordinate; all of the distance in the worse direction.
+        # Noise variance W/d per coordinate; the initial error lies in the worse direction.
         noise = theory.heavy_ball_gap([0.1, 1.0], alpha, beta, law(T) / 2, 0.0, T)[-1]
         start = [theory.heavy_ball_gap([lam], alpha, beta, 0.0, 1.0, T)[-1] for lam in (0.1, 1)]
         return noise + max(start)
@@ -508,7 +508,7 @@ def test_solvers_are_imported_only_when_needed():
     assert done.returncode == 0, done.stderr
 
 
-def test_a_spectrum_that_was_computed_is_rounded():
+def test_rounding_errors_in_a_spectrum_are_tolerated():
     spectrum = [0.1 * (1.0 - 1e-14), 1.0 + 1e-14]
     tuned = theory.tune_heavy_ball(0.1, 1.0, lambda T: 1e-3, 3, (1.0, None), eigenvalues=spectrum)
     assert 0.0 < tuned.value < 1.0

@@ -52,7 +52,7 @@ def test_one_compiled_program_gives_the_same_map(direct):
     assert lmi._program.cache_info().misses == 1
     assert lmi._program(5, (3, 2, 1, 1)).problem.is_dpp()
     np.testing.assert_array_equal(np.isnan(modelled), np.isnan(direct))
-    # cvxpy asks Clarabel for 1e-8, not for 1e-11; what both return is verified.
+    # cvxpy sets the tolerance of Clarabel to 1e-8, not 1e-11; both results are verified.
     np.testing.assert_allclose(modelled, direct, rtol=0.0, atol=1e-6)
 
 
@@ -76,7 +76,7 @@ def test_both_solve_the_same_program(seed):
             assert np.linalg.eigvalsh(block[0] + np.tensordot(y, block[1:], 1))[0] > -1e-7
 
 
-def test_threads_do_not_mix_their_numbers():
+def test_concurrent_programs_do_not_share_parameters():
     identity, flip = np.eye(2), np.array([[0.0, 1.0], [1.0, 0.0]])
     wrong = []
 

@@ -1,4 +1,4 @@
-"""Clipping that does not happen (Fang et al. 2023): paths, thresholds, utility, frequencies."""
+"""SGD without active clipping (Fang et al. 2023): paths, thresholds, utility, frequencies."""
 
 import itertools
 import math
@@ -83,8 +83,8 @@ def test_noise_scale_is_exact_for_gaussian_noise(d, sigma, batch):
 
 
 def test_no_noise_scale_exists_for_poisson_batches_over_their_mean_size():
-    # All gradients alike: rho is 0, but (|B_t|/B - 1) grad f is not. The paper's proof of
-    # Proposition 4.4 takes rho^2/B times a constant for it.
+    # With equal gradients rho is 0, but (|B_t|/B - 1) grad f is not. The paper's proof of
+    # Proposition 4.4 bounds it by rho^2/B times a constant.
     n, B = 100, 10
     sizes = np.arange(n + 1)
     second = binom.pmf(sizes, n, B / n) @ (sizes / B - 1.0) ** 2
@@ -120,8 +120,8 @@ def test_paths_stay_below_the_bound_as_often_as_promised(failure, step_size, sta
     assert beyond <= binom.isf(1e-9, runs, failure)
 
 
-def test_no_bound_much_below_would_hold():
-    # A random walk away from the minimum: a fifteenth of the bound is passed by every run.
+def test_the_bound_is_tight_within_a_factor_of_15():
+    # Random walks away from the minimum: every run exceeds a fifteenth of the bound.
     d, T, std, eta, rng = 200, 50, 1.0, 1e-3, np.random.default_rng(6)
     scale = std * np.sqrt(2 / -np.expm1(-2 / d))
     bound = sgd_objective_bound(0.0, 1.0, eta, scale, T, 0.5)
@@ -179,7 +179,7 @@ def test_private_sgd_is_not_clipped_and_keeps_its_utility(batch, sigma):
     w = np.tile(start, (100, 1))
     path, clipped = private_sgd(centers, L, w, convex, sigma, batch, T, rng)
     assert clipped == 0  # fails with probability 1e-10 at most
-    # On a quadratic the second bound is all but attained: 6 standard errors, 1e-9.
+    # On a quadratic the second bound is nearly attained: 6 standard errors, 1e-9.
     excess = (L / 2 * ((path - mean) ** 2).sum(-1)).mean(0)
     slack = 6 * excess.std() / np.sqrt(excess.size)
     assert excess.mean() <= convex.expected + slack
@@ -217,14 +217,14 @@ def test_one_sample_with_all_the_loss_attains_the_bound():
         L * w**2 / (2 * n), L, None, n, 1, 0.5, spread=0.0, interpolation_gap=0.0
     )
     assert norm == pytest.approx(L * w, rel=1e-12)
-    # At the minimizer of two parabolas at 1 and -1 no loss is in excess, and gradients are 1.
+    # At the minimizer of two parabolas at 1 and -1 the excess loss is 0, and gradients are 1.
     options = {"spread": 0.0, "interpolation_gap": 0.5}
     assert theory.no_clipping_norm(0.0, 1.0, None, 2, 1, 0.5, **options) >= 1.0
 
 
 @pytest.mark.parametrize("sigma", [0.1, 1.0])
 def test_private_gradient_descent_is_not_clipped_without_light_tails(sigma):
-    """Least squares with curvatures from .01 to 2: gradients part without limit as w grows."""
+    """Least squares, curvatures from .01 to 2: gradient differences are unbounded in w."""
     rng, n, d, T = np.random.default_rng(17), 40, 3, 200
     c, a = np.geomspace(0.01, 2.0, n), rng.standard_normal((n, d))
     best = c @ a / c.sum()
@@ -246,7 +246,7 @@ def test_private_gradient_descent_is_not_clipped_without_light_tails(sigma):
         highest = max(highest, norms.max())
         noise = found.clip_norm * sigma * rng.standard_normal(w.shape)
         w = w - found.step_size / n * ((rule.weight(norms)[..., None] * g).sum(1) + noise)
-    # Beyond with probability 1e-10 at most, for the 100 runs; and not loose beyond all use.
+    # The clip norm is exceeded with probability at most 1e-10 in 100 runs, and is not loose.
     assert highest <= found.clip_norm <= 10 * highest
     mean = np.mean(excess, axis=0)  # of each run; 6 standard errors, 1e-9
     assert mean.mean() <= found.expected + 6 * mean.std() / np.sqrt(len(mean))
@@ -255,7 +255,7 @@ def test_private_gradient_descent_is_not_clipped_without_light_tails(sigma):
 @pytest.mark.slow
 @pytest.mark.parametrize("convex", [True, False])
 def test_private_sgd_on_poisson_batches_is_not_clipped(convex):
-    """Parabolas around eight places, 50 at each; batches of a quarter, their sum divided by B."""
+    """Parabolas with eight centers, 50 samples each; batches at rate 1/4, sums divided by B."""
     rng, each, T, q, sigma = np.random.default_rng(18), 50, 300, 0.25, 2.0
     n, B = 8 * each, 2 * each
     a = rng.standard_normal((8, 2))
@@ -306,7 +306,7 @@ def test_the_scale_of_poisson_batches_holds_for_all_batches(seed, rate, noise):
     assert left / (1 - 2 * variance / scale) <= math.e * (1 + 1e-9)
 
 
-def test_without_light_tails_the_utility_is_that_over_root_n():
+def test_without_light_tails_the_utility_is_worse_by_root_n():
     # T so large that noise dominates, sigma = sqrt(T) as for a budget: four times the samples
     # divide the bound by 4 with light tails, and by 2 without.
     T, n = 10**12, 10**9
@@ -322,7 +322,7 @@ def test_without_light_tails_the_utility_is_that_over_root_n():
     assert light / expected(4 * n, 0.0) == pytest.approx(4.0, rel=0.01)
     assert heavy / expected(4 * n, None, interpolation_gap=0.0) == pytest.approx(2.0, rel=0.01)
     assert heavy / light == pytest.approx(math.sqrt(n), rel=0.01)
-    # What is known of both is used.
+    # With both assumptions the smaller bound is used.
     assert expected(n, 0.0, interpolation_gap=0.0) == light
     assert expected(n, 1e9, interpolation_gap=0.0) == heavy
 
@@ -354,7 +354,7 @@ def test_clipping_frequency_of_gaussian_gradients_is_what_is_measured():
         frequencies.append(predicted)
         w = w - 0.2 * gradient
     assert np.all(np.diff(frequencies) < 0)  # less is clipped as the method converges
-    # It is a law's tail: central without a gradient, and continuous there.
+    # It is a tail probability: central without a gradient, and continuous there.
     near = theory.clipping_frequency_gaussian([7.0, 8.0], [0.0, 1e-6], 1.0, d)
     np.testing.assert_allclose(near, chi2.sf([49, 64], d), rtol=1e-9)
 
@@ -473,10 +473,10 @@ def test_no_room_below_beta2():
 @given(
     st.floats(5e-324, 1e308), st.floats(0, 1e308), st.floats(5e-324, 1e308), st.integers(1, 1000)
 )
-@example(1.0, 1e6, 1.0, 2)  # SciPy's law says 0.43
+@example(1.0, 1e6, 1.0, 2)  # SciPy gives 0.43
 @example(1.0, 1e200, 1.0, 3)  # and NaN
 @example(1e200, 1.0, 1e-200, 3)
-@example(1009157.0, 1009121.0, 1.0, 1)  # a tail that is neither 0 nor 1, beyond the series
+@example(1009157.0, 1009121.0, 1.0, 1)  # a tail strictly between 0 and 1, beyond the series
 def test_gaussian_frequencies_of_any_size(clip_norm, gradient_norm, std, d):
     try:
         found = theory.clipping_frequency_gaussian(clip_norm, gradient_norm, std, d)

@@ -58,14 +58,14 @@ def test_no_gradient_violates_lemma_2(kind, r, tau, L0, L1, seed):
     mean = np.zeros((400, 2))
     mean[:, 0] = np.geomspace(1e-4, 1e4, 400)
     error = rng.standard_normal(mean.shape)
-    error[::2] = [-1.0, 0.0]  # straight back, the worst direction
+    error[::2] = [-1.0, 0.0]  # opposite to the mean, the worst direction
     error *= ((tau0 + tau1 * mean[:, 0]) * rng.random(400) ** 0.2 / np.linalg.norm(error, axis=1))[
         :, None
     ]
     value = (L0 + L1 * mean[:, 0]) * WEIGHT[kind](np.linalg.norm(mean + error, axis=1), r)
     bound = theory.psac_lemma2(L0, L1, tau0, tau1, r, kind)
     assert value.max() <= bound * (1 + 1e-12)
-    # What the assumption allows: the largest mean gradient beside a sample's norm.
+    # The assumption allows at most this mean gradient for a given sample norm.
     norms = np.r_[0, np.geomspace(1e-7, 1e9, 20_000)]
     highest = np.max((L0 + L1 * (norms + tau0) / (1 - tau1)) * WEIGHT[kind](norms, r))
     assert highest <= bound * (1 + 1e-12)
@@ -82,7 +82,7 @@ def test_the_printed_lemma_2_is_its_second_term_and_never_sharper(r, tau, L0, L1
 
 
 def laws(rng, tau, dimension, count=300, support=3):
-    """Draw laws of errors: mean zero, none longer than tau; probabilities and points."""
+    """Draw probabilities and points of error laws with mean zero and norms at most tau."""
     p = rng.dirichlet(np.full(support, 0.3), count)
     e = rng.standard_normal((count, support, dimension))
     e /= np.linalg.norm(e, axis=-1, keepdims=True)
@@ -123,7 +123,7 @@ def test_orders_in_table_1_belong_to_bounds_and_not_to_biases():
     for kind, order in (("psac", -0.5), ("auto", -1.0)):
         first, second = printed_table1(1.0, 0.3, r, kind)
         assert np.log(second / first) / np.log(100) == pytest.approx(order, abs=0.01)
-        # ... while the biases that can happen tend to tau0/(1 - tau1) with both weights,
+        # ... while the possible biases tend to tau0/(1 - tau1) with both weights,
         assert theory.worst_bias(RULE[kind](1e-8), 1.0, 0.3).gradient_norm > 0.99 / 0.7
         assert theory.psac_table1(1.0, 0.3, 1e-8, kind) == pytest.approx(1 / 0.7, rel=1e-3)
     # ... and PSAC's is smaller at r = .1 but larger at r = 1 when gradients spread widely.
@@ -159,7 +159,7 @@ def test_fixed_points_are_where_gradient_steps_end(kind, r, mixture):
     assert found.gradients[0] == pytest.approx(p @ g, abs=1e-9)
     assert found.minimizer == pytest.approx(p @ (c * a) / (p @ c))
     assert found.bias[0] == pytest.approx(x - found.minimizer)
-    # No data set stops at a larger gradient than its spread allows.
+    # The gradient at a fixed point is within the bound for the spread of the data.
     tau0 = np.abs(g - p @ g).max()
     assert abs(found.gradients[0]) <= theory.psac_table1(tau0, 0.0, r, kind) + 1e-9
 
@@ -219,7 +219,7 @@ def test_several_fixed_points_of_a_weight_that_vanishes_fast():
 
 
 def test_value_clipping_of_a_quadratic_is_flat_clipping():
-    # |g|^2 = 2 c f: with beta1 = 2 c the loss knows the norm.
+    # |g|^2 = 2 c f: with beta1 = 2 c the loss determines the norm.
     for x in np.linspace(-3, 3, 13):
         by_value, by_norm = (
             theory.clipped_mean_gradient(rule, x, [-2.0, 0.0, 2.5], curvatures=[2.0] * 3)
@@ -289,7 +289,7 @@ def steep(x):
 
 
 def test_descent_holds_with_generalised_smoothness():
-    # L1 buys a smaller L0: constants by brute force over all pairs, expectation by quadrature.
+    # L1 > 0 allows a smaller L0: constants by brute force over pairs, expectation by quadrature.
     xs = np.linspace(-40, 40, 2001)
     slope = steep(xs)
     distance = np.abs(xs[:, None] - xs) + np.eye(xs.size)
@@ -405,7 +405,7 @@ def test_a_class_is_no_rule():
 
 @pytest.mark.parametrize("scale", [1e-300, 1e-20, 1.0, 1e100])
 def test_fixed_points_are_found_in_units_of_their_range(scale):
-    """Weights of one size leave the mean where it is, however close the samples are."""
+    """With equal weights the fixed point is the mean, however close the samples are."""
     found = theory.fixed_points(np.ones_like, [0.0, 0.0, scale], grid=2)
     assert found.points == pytest.approx(np.array([scale / 3]), rel=1e-12, abs=0)
 

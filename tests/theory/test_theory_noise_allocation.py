@@ -1,4 +1,4 @@
-"""The certificate of an allocation: no other noise is better, by duality and by trying."""
+"""Certificates of noise allocations: no other noise is better, by duality and by search."""
 
 import numpy as np
 import pytest
@@ -67,7 +67,7 @@ def test_no_other_noise_is_better_against_the_dual(case, seed, kind):
     if kind == "diagonal":
         C = np.diag(np.exp(random.uniform(-2.0, 2.0, T)))
     else:
-        # Correlated noise: lower triangular, as it is made on the way.
+        # Correlated noise: lower triangular, as noise must be causal.
         C = np.tril(random.standard_normal((T, T)), -1) / T
         C[np.diag_indices(T)] = np.exp(random.uniform(-1.0, 1.0, T))
         if kind == "near":
@@ -80,7 +80,7 @@ def test_no_other_noise_is_better_against_the_dual(case, seed, kind):
 
 
 def test_a_gradient_that_does_not_matter_has_infinite_noise():
-    """One step of size 1/lambda forgets all before it."""
+    """One step of size 1/lambda removes all earlier errors."""
     best = theory.allocation_certificate(GradientDescent(0.5, 3), [2.0])
     assert best.allocation.tolist() == [np.inf, np.inf, 1.0]
     assert best.value == best.lower == pytest.approx(0.25)
@@ -91,7 +91,7 @@ def test_long_runs_do_not_underflow():
     best = theory.allocation_certificate(GradientDescent(1.0, 3000), [0.3, 0.31])
     assert np.isfinite(best.allocation[-1000:]).all() and abs(best.gap) <= 1e-12
     middle = np.diff(np.log(best.allocation[1500:-1]))
-    assert (middle < 0.0).all()  # later answers have less noise, however early they are
+    assert (middle < 0.0).all()  # the noise decreases over all iterations
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_weights():
 
 @given(st.floats(0.01, 3.0), st.floats(0.1, 10.0))
 def test_the_floor_is_below_one_gaussian_release(mu, sensitivity):
-    """A release of the minimizer itself with Gaussian noise in each eigenvector's own scale."""
+    """Against a release of the minimizer with Gaussian noise scaled to each eigenvector."""
     # In one dimension: sensitivity S/lambda, standard deviation S/(lambda mu).
     for curvature in (0.3, 2.0):
         error = 0.5 * curvature * (sensitivity / (curvature * mu)) ** 2
@@ -141,7 +141,7 @@ def test_the_floor_is_below_one_gaussian_release(mu, sensitivity):
 
 @given(st.floats(0.05, 2.0), seeds)
 def test_the_floor_on_noise_other_than_gaussian(mu, seed):
-    """Hammersley, Chapman, Robbins by its ingredients: a mixture's chi-square by quadrature."""
+    """Both parts of the Hammersley-Chapman-Robbins bound, chi-square by quadrature."""
     # Adding independent noise to a mu-GDP release keeps it mu-GDP and unbiased.
     spread = np.random.default_rng(seed).uniform(0.0, 2.0)
     variance = 1.0 / mu**2 + spread**2

@@ -20,7 +20,7 @@ methods = st.tuples(
 
 
 def second_moments(p, q, alpha, variances, error):
-    """E e_t^2 from 2 x 2 matrices: the definition."""
+    """Compute E e_t^2 from 2 x 2 matrices, by definition."""
     closed = np.array([[p, -q], [1.0, 0.0]])
     moment = error**2 * np.ones((2, 2))
     out = [moment[0, 0]]
@@ -54,7 +54,7 @@ def test_gap_is_the_closed_loop_second_moment(method, variances, error):
 
 
 def simulate(step, eigenvalues, stages, alphas, momenta, b, error, runs, rng):
-    """Mean and variance over runs of F(w_T), by the method itself with Laplace noise."""
+    """Return the mean of F(w_T) over runs with Laplace noise, and its standard error."""
     w = before = np.full((runs, eigenvalues.size), error)
     for t, alpha in enumerate(alphas):
         if t and stages[t] != stages[t - 1]:
@@ -71,7 +71,7 @@ def simulate(step, eigenvalues, stages, alphas, momenta, b, error, runs, rng):
 @pytest.mark.parametrize("kind", ["heavy_ball", "nesterov", "multistage"])
 def test_gap_against_simulation(kind):
     # Three two-sided tests at 5 standard errors of an almost normal mean of 40 000 runs:
-    # false-alarm probability 3 * 5.7e-7 < 2e-6 (the seed is fixed besides).
+    # false-alarm probability 3 * 5.7e-7 < 2e-6 (the seed is fixed).
     eigenvalues, b, error, T = np.array([0.1, 0.4, 1.0]), 0.3, 2.0, 25
     alphas, stages = np.full(T, 0.8), np.ones(T, int)
     if kind == "multistage":
@@ -86,7 +86,7 @@ def test_gap_against_simulation(kind):
     rng = np.random.default_rng(20)
     mean, error_bar = simulate(kind, eigenvalues, stages, alphas, momenta, b, error, 40_000, rng)
     assert abs(mean - gap[-1]) < 5 * error_bar
-    # The test has power: noise of standard deviation b, not scale b, would be noticed.
+    # The test has power: it rejects noise of standard deviation b instead of scale b.
     halved = gap[-1] - theory.multistage_gap(eigenvalues, alphas, stages, 0.1, b**2, 0.0)[-1]
     if kind == "multistage":
         assert abs(mean - halved) > 5 * error_bar

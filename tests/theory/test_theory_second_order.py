@@ -1,4 +1,4 @@
-"""Second-order points: what steps decrease, how long noise is, how much data it takes."""
+"""Second-order points: decrease of steps, norms of noise, sample complexity."""
 
 import dataclasses
 import math
@@ -59,7 +59,7 @@ def test_constants_are_the_largest_derivatives(row_norm, strength):
 
 
 def iterate(random, f, w, shares, eps_g, eps_H):
-    """The noisy gradient, eigenvalue and downhill eigenvector, with noise as long as allowed."""
+    """Return a noisy gradient, eigenvalue and descent eigenvector, with the largest noise."""
     c, c1, c2, *_ = shares
     long, wide = theory.tolerated_noise(eps_g, eps_H, f.M, c, c1, c2)
     noise, error = random.normal(size=w.size), random.normal(size=(w.size, w.size))
@@ -77,13 +77,13 @@ def norm(matrix):
 
 
 def landscapes(count, shares_of):
-    """Random functions, points with tolerances near what they have there, and shares."""
+    """Yield random functions, points, tolerances near the local derivatives, and shares."""
     for seed in range(count):
         random = np.random.default_rng(seed)
         d, cubic = int(random.integers(1, 4)), bool(seed % 2)
         f = waves(random, d, cubic)
         w = random.normal(size=d) * math.exp(random.uniform(-4.0, 0.5))
-        # A cubic has no G: only its steps along curvature are looked at.
+        # A cubic has no G: only its steps along curvature are tested.
         loose = math.exp(random.uniform(1.0, 3.0)) if cubic else math.exp(random.uniform(-1, 0.2))
         eps_g = loose * float(np.linalg.norm(f.gradient(w)))
         eps_H = norm(f.hessian(w)) * math.exp(random.uniform(-2.0, 0.2))
@@ -117,7 +117,7 @@ def test_short_steps_decrease_by_what_is_promised():
         step = -g / f.G if kind == "gradient" else -2.0 * eigenvalue / f.M * p
         decrease = f.value(w) - f.value(w + step)
         assert decrease >= theory.min_decrease_short(*eps, f.G, f.M, *shares[:3]) * (1 - 1e-9)
-        # What the answer is worth, (11).
+        # The accuracy of the answer, (11).
         slope = np.linalg.norm(f.gradient(w))
         assert kind == "curvature" or slope <= (1 + shares.c1) * np.linalg.norm(g)
         lowest = np.linalg.eigvalsh(f.hessian(w))[0]
@@ -125,13 +125,13 @@ def test_short_steps_decrease_by_what_is_promised():
     assert min(kinds.count("gradient"), kinds.count("curvature")) > 200
 
 
-def test_short_steps_decrease_by_no_more_where_all_is_against_them():
+def test_the_decrease_of_short_steps_is_tight_in_the_worst_case():
     c, c1, c2, eps = 0.1, 0.2, 0.15, 1.0 - 1e-9
-    steep = line(1.0 - c1, 1.0, 1.0, 1e-3, False)  # and the noise says 1
+    steep = line(1.0 - c1, 1.0, 1.0, 1e-3, False)  # the noisy slope is 1
     decrease = steep.value(np.zeros(1)) - steep.value(-np.ones(1))
     least = theory.min_decrease_short(eps, 1.0, 1.0, 1e-3, c, c1, c2)
     assert decrease == pytest.approx(least, rel=1e-8)
-    hill = line(c2, -(1.0 - c), 1.0, 1.0, True)  # p goes uphill, and the noise hides it
+    hill = line(c2, -(1.0 - c), 1.0, 1.0, True)  # p is an ascent direction, hidden by noise
     decrease = hill.value(np.zeros(1)) - hill.value(np.full(1, 2.0))
     assert decrease == pytest.approx(theory.min_decrease_short(9, eps, 1, 1, c, c1, c2), rel=1e-8)
 
@@ -156,7 +156,7 @@ def test_searched_steps_decrease_by_what_is_promised():
         decrease = f.value(w) - np.array([f.value(w + step * direction) for step in steps])
         assert (decrease[:3] >= required[:3] * (1 - 1e-8) - 1e-14).all(), kind
         assert decrease[2] >= 2.0 * least * 0.9999
-        # What the noise of a search may take away leaves half of what a longer step needs.
+        # Search noise may accept half the required decrease, enough for a longer step.
         accepted = decrease >= 0.5 * required
         accepted[:2] = False
         assert (decrease[accepted] >= least * 0.9999).all()
@@ -174,7 +174,7 @@ def test_roots_against_numpy(c, share, place):
     exact = np.sort(np.roots([-1.0 / 6.0, 0.5 * (1.0 - c - c_H), -c2]).real)
     t1, t2 = theory.curvature_roots(c, c2, c_H)
     assert 0.0 < t1 <= t2
-    # Roots of a double root are known to the square root of the accuracy.
+    # A double root is accurate only to the square root of the rounding unit.
     np.testing.assert_allclose([t1, t2], exact, rtol=1e-6, atol=3e-8)
 
 
@@ -204,7 +204,7 @@ def test_gradient_noise_against_exact_quantiles(d, failure, std):
 def test_hessian_noise_against_samples(d, iid):
     """Beyond the bound with at most the probability ``failure``; false alarm below 1e-9 a test.
 
-    Entries that are as large above the diagonal as on it: the bound for sqrt 2 times as much.
+    Entries as large above the diagonal as on it have the bound for a factor sqrt 2.
     """
     random, draws = np.random.default_rng(d), 4000
     E = random.normal(size=(draws, d, d))
@@ -220,7 +220,7 @@ def test_hessian_noise_against_samples(d, iid):
 
 
 def test_lanczos_finds_the_smallest_eigenvalue():
-    """Missed by more than eps/2 in at most the share ``failure``; false alarm below 1e-9."""
+    """Errors above eps/2 have frequency at most ``failure``; false alarm below 1e-9."""
     random, d, eps, failure, count = np.random.default_rng(2), 200, 0.1, 0.1, 100
     steps = theory.lanczos_iterations(d, 1.0, eps, failure)
     spectrum = np.cos(math.pi * np.arange(d) / (d - 1))
@@ -246,7 +246,7 @@ def test_the_iteration_bound_is_exact_up_to_rounding_upwards(gap, decrease):
 
 
 def test_one_step_and_the_evaluation_after_it():
-    """Algorithm 1 on w^2/2 from just above eps_g: T = 1 would stop before it knows."""
+    """Algorithm 1 on w^2/2 from just above eps_g: T = 1 would stop before the second check."""
     eps, c1 = 0.1, 1e-3
     w = eps * 1.01
     T = theory.iteration_bound(0.5 * w**2, theory.min_decrease_short(eps, 1, 1, 1e-6, 0.1, c1, 0.1))
@@ -260,7 +260,7 @@ def test_one_step_and_the_evaluation_after_it():
 @pytest.mark.parametrize("printed", [False, True])
 @pytest.mark.parametrize("convex", [False, True])
 def test_the_noise_at_n_min_is_within_its_tolerance(printed, convex):
-    """Whole runs simulated; false alarm below 1e-9. Not by a large margin, either."""
+    """Complete runs are simulated; false alarm below 1e-9. The margin is at most 10 percent."""
     target = theory.SecondOrderTarget(0.5, 0.8, CONSTANTS, d=6, rho=0.1, failure=0.3, convex=convex)
     target = printed_target(target) if printed else target
     shares = Shares(0.25, 0.2, 0.05)
@@ -285,7 +285,7 @@ def test_the_noise_at_n_min_is_within_its_tolerance(printed, convex):
 
 
 def test_searches_at_n_min_rarely_accept_too_short_a_decrease():
-    """Exact laws: every query is as low as the decrease allows (Lemma 7)."""
+    """Exact laws, with every query as low as the decrease allows (Lemma 7)."""
     for printed in (False, True):
         target = changed(printed_target(TARGET) if printed else TARGET, multiple=8.0)
         found = sample_complexity(target, SEARCHED)
@@ -324,7 +324,7 @@ def test_n_min_is_that_of_the_method():
             target = theory.SecondOrderTarget(0.1, 0.3, CONSTANTS, 6, 0.02)
             found = sample_complexity(printed_target(target) if printed else target, shares)
             assert found.iterations == outlook.iterations
-            # The method's searches ask for q/gamma, printed or not.
+            # The searches of both methods query q/gamma.
             search = sample_complexity(target, shares).search
             needed = max(found.gradient, found.hessian, search)
             assert outlook.n_min == pytest.approx(needed, rel=2e-4)
@@ -332,8 +332,8 @@ def test_n_min_is_that_of_the_method():
 
 @pytest.mark.parametrize("convex", [True, False])
 @pytest.mark.parametrize("d", [1, 2, 6])
-def test_the_change_of_a_hessian_is_that_which_is_charged(d, convex):
-    """Whatever n_min assumes of a record, the query's event states it."""
+def test_the_change_of_a_hessian_equals_the_sensitivity_of_its_query(d, convex):
+    """The sensitivity assumed by n_min is that of the event of the query."""
     bound = dpa.RowBound(2, 1.0)
     problem = dpa.ERM(np.ones((4, d)), np.ones(4), dpa.losses.Logistic(), row_bound=bound)
     facts = changed(problem.facts("replace_one"), rounding=0.0, convex_records=convex)
@@ -383,7 +383,7 @@ def test_a_guarantee_has_tighter_tolerances(shares):
 @pytest.mark.parametrize("printed", [False, True])
 @pytest.mark.parametrize("alpha", [0.5, 0.1, 0.01])
 def test_no_shares_are_better(alpha, printed, guarantee):
-    """Random ones and small changes."""
+    """Against random shares and small changes."""
     eps_H = math.sqrt(CONSTANTS.M * alpha)
     target = theory.SecondOrderTarget(alpha, eps_H, CONSTANTS, 54, 0.01, guarantee=guarantee)
     target = printed_target(target) if printed else target
@@ -411,7 +411,7 @@ def test_the_best_shares_are_no_worse_than_given_ones(eps_g, eps_H, gap, d):
         assert best.n <= sample_complexity(target, shares).n
 
 
-def test_what_the_paper_states_of_its_rivals():
+def test_sample_exponents_of_the_compared_methods():
     assert theory.sample_exponent("DP-TR") < theory.sample_exponent("2NS") == 2.0
     n = [
         sample_complexity(
@@ -429,7 +429,7 @@ def test_what_the_paper_states_of_its_rivals():
 @pytest.mark.parametrize("failure", [0.01, 0.3])
 @pytest.mark.parametrize("T", [1, 20])
 def test_batches_resemble_the_whole(failure, T):
-    """One dimension, gradients -1 or 1, half of them each: exact hypergeometric tails."""
+    """One dimension, half of the gradients -1 and half 1: exact hypergeometric tails."""
     c, c1, c2, eps_g, eps_H, M = 0.2, 0.45, 0.1, 3.0, 2.0, 0.2
     size = theory.second_order_batch(eps_g, eps_H, M, 1.0, 1.0, 1, T, failure, c, c1, c2)
     long, wide = theory.tolerated_noise(eps_g, eps_H, M, c, c1, c2)
@@ -493,14 +493,14 @@ def test_all_noises_are_private(T, n, m):
         pair = Sampled(dpa.WithoutReplacement(m), [Gaussian(noise, 1.0)] * 2, n)
         assert privacy.epsilon(Repeated(pair, T), 1e-5, "replace_one", "pld") < 0.5
     assert found.renyi < 0.2 * found.advanced
-    # By dp-accounting: the two directions of data sets whose other records are all 0.
+    # dp-accounting: both directions, for data sets whose other records are all 0.
     law = peer.from_gaussian_mechanism(found.pld / math.sqrt(2.0), sampling_prob=m / n)
     theirs = law.self_compose(T).get_epsilon_for_delta(1e-5)
     assert 0.4 <= theirs <= 0.5 * (1 + 1e-3)
 
 
 def test_noise_for_very_little_data_fits_though_costs_are_not_monotone():
-    """At the orders that so small an epsilon takes, a Renyi cost may rise with the noise."""
+    """At the orders for such a small epsilon, a Renyi cost may increase with the noise."""
     found = theory.batch_noise(0.055, 1e-9, 2, 45, 1)
     for noise, accountant in ((found.pld, "pld"), (found.renyi, "rdp")):
         step = Sampled(dpa.WithoutReplacement(1), [Gaussian(noise, 1.0)] * 2, 45)
@@ -509,7 +509,7 @@ def test_noise_for_very_little_data_fits_though_costs_are_not_monotone():
 
 
 def test_where_theorem_b8_is_refused_it_is_false():
-    """One record moves the gradients only: one Gaussian release of a batch."""
+    """A record changes only the gradients: one Gaussian release of a batch."""
     epsilon, delta, n, m = 0.9, 1e-5, 1000, 1
     with pytest.raises(ValueError, match=r"m must be at least 37 for Theorem B\.8 to hold, got 1"):
         theory.batch_noise(epsilon, delta, 1, n, m)

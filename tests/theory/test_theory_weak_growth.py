@@ -1,4 +1,4 @@
-"""Weak growth constants: they hold, nothing smaller does, and what the paper prints."""
+"""Weak growth constants: valid, smallest possible, and those printed in the paper."""
 
 import math
 
@@ -13,11 +13,11 @@ from dpanalysis.papers.value_clipping.printed import printed_weak_growth_mlp
 from dpanalysis.problems import MLP, Softmax
 
 KAPPA = 0.40726437758907374
-WORST_MARGIN = -0.92142  # of the right class over the other: p = 0.28467
+WORST_MARGIN = -0.92142  # logit of the right class minus the other: p = 0.28467
 
 
 class Norms(clipping.Flat):
-    """Flat clipping that keeps the norms and losses it is shown."""
+    """Flat clipping that stores the norms and losses passed to it."""
 
     def weight(self, norms, losses=None):
         self.__dict__["seen"] = norms.ravel(), losses.ravel()
@@ -44,7 +44,7 @@ def test_the_logistic_constant_is_that_of_the_loss_and_of_a_fine_grid():
 
 
 @given(st.floats(1e-3, 1e3))
-@example(977.0782216472915)  # whose square by ** is another number than its product with itself
+@example(977.0782216472915)  # its square by ** differs from its product with itself
 def test_value_clipping_accepts_the_constants(row_norm):
     for beta1, loss in [
         (theory.weak_growth_logistic(row_norm), losses.Logistic()),
@@ -56,7 +56,7 @@ def test_value_clipping_accepts_the_constants(row_norm):
 @pytest.mark.slow
 @pytest.mark.parametrize("K", [2, 3, 6])
 def test_the_softmax_constant_is_attained_or_approached(K):
-    """Maximising over logits finds it, from any of five starts, and never more."""
+    """Maximising over logits from five starts attains the constant and never exceeds it."""
     problem = Softmax(np.ones((1, 1)), np.zeros(1), n_classes=K)
     beta1 = theory.weak_growth_softmax(1.0)
     found = []
@@ -72,7 +72,7 @@ def test_the_softmax_constant_is_attained_or_approached(K):
 
 
 def aligned(norms, row_norm, bias_norms=None, width=5):
-    """A relu network of rank-one layers that pass everything on to the difference of two logits.
+    """Return a relu network of rank-one layers aligned with the difference of two logits.
 
     The last layer is scaled so that the difference is the worst margin.
     """
@@ -117,7 +117,7 @@ def test_the_mlp_constant_is_attained(norms, bias):
 
 
 def test_the_sum_over_the_other_layers_is_no_bound():
-    """With three layers of norms 30, 30 and a small one the printed formula is exceeded."""
+    """Three layers, of norms 30, 30 and a small one, violate the printed formula."""
     problem, w = aligned([30.0, 30.0, 1.0], 1.0)
     spectral = problem.spectral_norms(w)
     printed = printed_weak_growth_mlp(1.0, spectral)
