@@ -1,8 +1,8 @@
 """Broken mechanisms as negative controls for auditors.
 
-Every mutant has a mistake that was made in a paper, in published code or in a library, and is
-paired with a correct mechanism that makes the same claim. An audit must refute the mutant and must
-not refute the correct one; :func:`detection_table` puts any auditor to this test.
+Every mutant contains an error from a paper, published code or a library, and is paired with a
+correct mechanism that makes the same claim. An audit must refute the mutant and must not refute
+the correct one; :func:`detection_table` tests any auditor.
 
 Examples
 --------
@@ -62,12 +62,12 @@ def detection_table(
         :func:`dpanalysis.audit.verify_privacy`.
     mutants : iterable of Mutant
     **options
-        Passed on to the auditor.
+        Passed to the auditor.
 
     Returns
     -------
     list of Detection
-        One for each mutant; ``passed`` where it was caught and the correct one was not.
+        One for each mutant; ``passed`` if only the mutant was refuted.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Mistakes with the loss distribution of an epoch, in which every record chooses one batch."""
+"""Errors in the loss distribution of an epoch in which every record is in one random batch."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from .releases import Mutant
 Rule = Callable[[Bins, float], float]
 
 _BATCHES = 10
-_TAIL = 0.02  # of the mass that the second rule loses
-_CELL = 1.0  # width of the third rule's cells
+_TAIL = 0.02  # mass that without_tail ignores
+_CELL = 1.0  # width of the cells of rounded_down
 
 
 def both_directions(pair: Bins, epsilon: float) -> float:
@@ -39,7 +39,7 @@ def one_direction(pair: Bins, epsilon: float) -> float:
 
 
 def without_tail(pair: Bins, epsilon: float) -> float:
-    """Return the divergence of the likelihood ratios on a finite grid, and of no others."""
+    """Return the divergence from likelihood ratios on a finite grid only."""
     ratios, mass, *_ = replace(pair, tail=_TAIL)._laws()
     some = ratios > 0.0
     return float(np.maximum(mass[some] * (1.0 - math.exp(epsilon) / ratios[some]), 0.0).sum())
@@ -55,7 +55,7 @@ def rounded_down(pair: Bins, epsilon: float) -> float:
 
 @cache
 def _smallest_std(rule: Rule, epsilon: float, delta: float) -> float:
-    """Return the noise at which the rule says delta."""
+    """Return the noise at which the rule gives delta."""
 
     def excess(std: float) -> float:
         pair = Epoch(BallsInBins(_BATCHES), [Gaussian(std, 1.0)]).pair()
@@ -71,7 +71,7 @@ def _smallest_std(rule: Rule, epsilon: float, delta: float) -> float:
 
 @dataclass(frozen=True)
 class LargestOfBins:
-    """The largest noisy sum of the batches among which the records, ones and zeros, choose.
+    """The largest noisy sum over batches; the records, zeros and ones, are in one batch each.
 
     The noise is calibrated to ``epsilon`` and ``delta`` by a rule for the delta of an epoch.
     """
@@ -94,7 +94,7 @@ class LargestOfBins:
         return sums.max(axis=1)
 
     def law(self, dataset: Any) -> Density:
-        """Density for at most one record that is 1: that of the largest of independent sums."""
+        """Density of the largest of independent sums, for at most one record equal to 1."""
         shift, std, t = float(np.sum(dataset)), self.std, _BATCHES
         at_level = -math.log(std * math.sqrt(2.0 * math.pi))
 

@@ -37,24 +37,24 @@ def _tail(x: np.ndarray, scale: float) -> np.ndarray:
 
 @dataclass(frozen=True)
 class SparseVector:
-    """Compares noisy queries with one noisy threshold around 0, and says which are above.
+    """Compares noisy queries with a noisy threshold around 0, and returns which are above.
 
     Called with the true answers as the data set, it returns a row of codes for each sample:
-    1 above, 0 below, -1 not asked any more. With ``values`` it stops at the first query above
-    and returns how many were below and a noisy value (0 where none was above).
+    1 above, 0 below, -1 after it stopped. With ``values`` it stops at the first query above
+    and returns how many were below and a noisy value (0 if none was above).
 
     Parameters
     ----------
     threshold_scale, query_scale : float
         Laplace scales; a ``query_scale`` of 0 leaves the queries without noise.
     cutoff : int, optional
-        Stop after so many queries above; None never stops.
+        Stop after this number of queries above; None never stops.
     refresh : bool
         Draw a new threshold after every query above.
     values : bool
         Publish a noisy value of the query that was above (with ``cutoff=1``).
     value_scale : float
-        Its Laplace scale; with 0 it is the very value that was compared.
+        Its Laplace scale; with 0 the compared value itself is published.
     """
 
     threshold_scale: float
@@ -70,7 +70,7 @@ class SparseVector:
 
     @property
     def events(self) -> list[Event]:
-        """Return what it costs for queries of sensitivity 1, by the proof of Lyu, Su and Li."""
+        """Events for queries of sensitivity 1, by the proof of Lyu, Su and Li."""
         if self.cutoff is None or not self.query_scale or (self.values and not self.value_scale):
             raise ValueError(f"{self} is not private at any epsilon")
         threshold = Laplace(self.threshold_scale, 1.0)
@@ -101,13 +101,13 @@ class SparseVector:
         return codes
 
     def law(self, dataset: Any) -> np.ndarray:
-        """Probabilities of all sequences of codes; of a value, only whether it is below 0."""
+        """Probabilities of all sequences of codes; a value counts only as below 0 or not."""
         queries = np.asarray(dataset, dtype=np.float64)
         nodes, density = self._grid(queries)
         return np.array(list(self._leaves(queries, nodes, density, density, 0)))
 
     def _grid(self, queries: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Nodes for the threshold and its probability on them; panels end where it has kinks."""
+        """Quadrature nodes and weights for the threshold; panels end at kinks."""
         kinks = np.unique([0.0, *queries])
         far = 50.0 * max(self.threshold_scale, self.query_scale)
         width = min(self.threshold_scale, self.query_scale or math.inf)
@@ -152,16 +152,15 @@ class SparseVector:
 def lyu(algorithm: int, epsilon: float, cutoff: int = 1) -> SparseVector:
     """Return an algorithm of Figure 1 of Lyu, Su and Li, for queries of sensitivity 1.
 
-    Algorithms 1 (theirs) and 2 (Dwork and Roth) are ``epsilon``-private. The others claim to be
-    so, and are not.
+    Algorithms 1 (theirs) and 2 (Dwork and Roth) are ``epsilon``-private; the others are not.
 
     Parameters
     ----------
     algorithm : {1, ..., 6}
     epsilon : float
-        What it claims, in (0, inf).
+        The claimed loss, in (0, inf).
     cutoff : int
-        The c of the paper: queries above before it stops, where it does (1 for Algorithm 3).
+        The c of the paper: the number of queries above at which it stops (1 for Algorithm 3).
 
     Examples
     --------
@@ -205,7 +204,7 @@ def _mutant(
     )
 
 
-# Half of the budget for the comparisons and half for the value, with noise of its own.
+# Half of the budget for the comparisons and half for the value, with independent noise.
 _NUMERIC = SparseVector(2.0, 4.0, cutoff=1, values=True, value_scale=1.0)
 
 # Algorithm 2 of the paper is private, so it serves as the correct one.
@@ -253,16 +252,16 @@ SPARSE_VECTOR = (
 )
 
 
-# Private line searches: the mistakes of Chen and Lee (2020), and a wrong correction
+# Private line searches: the errors of Chen and Lee (2020), and a wrong correction
 
 _MANY_NODES, _MANY_WEIGHTS = np.polynomial.legendre.leggauss(400)
 
 
 @dataclass(frozen=True)
 class EndlessSearch:
-    """Asks two queries in turn, with noise, until one is above a noisy threshold around 0.
+    """Repeats two noisy queries in turn until one is above a noisy threshold around 0.
 
-    Called with the two true answers as the data set, it returns which of the two that was, 0 or 1.
+    Called with the two true answers as the data set, it returns the index of that query, 0 or 1.
     """
 
     noise: str
@@ -299,7 +298,7 @@ class EndlessSearch:
         return np.array([1.0 - second, second])
 
 
-# What (5) says whatever the number of queries: rho-zCDP.
+# (5) claims rho-zCDP for any number of queries.
 _RHO, _DELTA = 0.01, 1e-3
 _EPSILON = privacy.zcdp_to_epsilon(_RHO, _DELTA)
 _FAR = -12.0 * math.sqrt(3.0 / _RHO)
@@ -311,7 +310,7 @@ LINE_SEARCH = (
         source="errata 002-3: Chen and Lee (2020), Theorem 3",
         why="far below the threshold a query that a record raises is ever more likely to halt",
         broken=EndlessSearch("gaussian", math.sqrt(1.5 / _RHO), math.sqrt(3.0 / _RHO)),
-        # Laplace noise needs no cap; a tenth of the loss for the threshold.
+        # Laplace noise needs no cap; a tenth of the loss is spent on the threshold.
         correct=EndlessSearch("laplace", 10.0 / _EPSILON, 2.0 / (0.9 * _EPSILON)),
         dataset=np.array([_UP, _DOWN]),
         neighbour=np.array([_DOWN, _UP]),
@@ -335,7 +334,7 @@ LINE_SEARCH = (
 )
 
 
-# Second-order methods: the mistakes of Gao and Wright (2023)
+# Second-order methods: the errors of Gao and Wright (2023)
 
 
 def _clipped(rows: Any) -> np.ndarray:
@@ -344,7 +343,7 @@ def _clipped(rows: Any) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Evaluations:
-    """The mean of ``count`` noisy sums, which says as much as all of them."""
+    """The mean of ``count`` noisy sums, which is a sufficient statistic."""
 
     std: float
     count: int
@@ -362,7 +361,7 @@ class Evaluations:
 
 @dataclass(frozen=True)
 class HessianTrace:
-    """The trace over sqrt d of a noisy Hessian; that of record i is h_i times the identity."""
+    """The trace over sqrt d of a noisy Hessian; record i has Hessian h_i times the identity."""
 
     std: float
     d: int
@@ -442,12 +441,12 @@ SECOND_ORDER = (
 )
 
 
-# Regression by objective perturbation, where nothing bounds how hard a target pulls
+# Regression by objective perturbation, with unbounded gradients
 
 
 @dataclass(frozen=True)
 class PerturbedMean:
-    """The minimizer of losses of w - y, of the penalty w^2/2, and of w times Laplace noise."""
+    """The minimizer of losses of w - y plus w^2/2 plus w times Laplace noise."""
 
     scale: float
     clipped: bool  # targets at [-1, 1], residuals at 1/2 (Huber's loss); else squared errors
@@ -487,7 +486,7 @@ REGRESSION = (
         correct=PerturbedMean(1.0, clipped=True),
         dataset=np.array([-4.0, 1.0, 1.0]),
         neighbour=np.array([1.0, 1.0, 1.0]),
-        # Two opposite pulls of 1/2, and a curvature of 1 beside a penalty of 1.
+        # Two opposite gradients of 1/2, and a curvature of 1 relative to a penalty of 1.
         claim=1.0 + math.log(2.0),
     ),
 )

@@ -1,4 +1,4 @@
-"""Mutants, exact audits of them, and mistakes with noise, sensitivity, batches and clipping."""
+"""Mutants, their exact audits, and errors in noise, sensitivity, batches and clipping."""
 
 from __future__ import annotations
 
@@ -42,17 +42,17 @@ class Mutant:
     ----------
     name : str
     source : str
-        Where the mistake was made.
+        Where the error occurred.
     why : str
         What is wrong, in a sentence.
     broken, correct : Mechanism
-        Called as ``broken(dataset, rng, size)``. Where the output, or a function of it, has an
-        exact law, ``broken.law(dataset)`` is that: probabilities or a
+        Called as ``broken(dataset, rng, size)``. If the output, or a function of it, has an
+        exact law, ``broken.law(dataset)`` returns probabilities or a
         :class:`~dpanalysis.audit.Density`.
     dataset, neighbour : array
-        Neighbours on which the mistake shows.
+        Neighbours for which the claim is violated.
     claim, delta : float
-        The promise: (claim, delta)-differential privacy.
+        Claims (claim, delta)-differential privacy.
     relation : {"replace_one", "add_or_remove_one"}
 
     Examples
@@ -78,20 +78,20 @@ class Mutant:
 
     @property
     def engines(self) -> tuple[str, ...]:
-        """Which kinds of audit apply: "exact" where there is a law, "empirical" always."""
+        """Applicable audits: "exact" if there is a law, and always "empirical"."""
         exact = hasattr(self.broken, "law") and hasattr(self.correct, "law")
         return ("exact", "empirical") if exact else ("empirical",)
 
 
 @dataclass(frozen=True)
 class ExactVerdict:
-    """What the laws of two outputs say about a claim.
+    """The result of an exact audit of a claim.
 
     Attributes
     ----------
     refuted : bool
     epsilon : float
-        The least epsilon that the pair allows at ``delta``; inf where none does.
+        The least epsilon for the pair at ``delta``; inf if there is none.
     claim, delta : float
 
     Examples
@@ -162,13 +162,13 @@ def _least_epsilon(p: Law, q: Law, delta: float) -> float:
 
 @dataclass(frozen=True)
 class Detection:
-    """What an auditor says about a mutant and the correct mechanism.
+    """The verdicts of an auditor on a mutant and its correct mechanism.
 
     Attributes
     ----------
     mutant : Mutant
     broken, correct : object
-        The auditor's verdicts, each with an attribute ``refuted``.
+        The verdicts, each with an attribute ``refuted``.
 
     Examples
     --------
@@ -196,7 +196,7 @@ class Detection:
         )
 
 
-# Mistakes with the noise of a release, or with the sensitivity to which it is calibrated
+# Errors in the noise of a release, or in the sensitivity for which it is calibrated
 
 
 def _sum(rows: Any) -> float:
@@ -231,7 +231,7 @@ class NoisySum:
 
 @dataclass(frozen=True)
 class TwoSums:
-    """The sums of x and of x**2, each with Laplace noise: of its own, or the same for both."""
+    """The sums of x and of x**2 with Laplace noise, independent or shared by both."""
 
     scale: float
     fresh: bool
@@ -256,7 +256,7 @@ class TwoSums:
 class NoisyMinimum:
     """Report-noisy-min with exponential noise, which must be subtracted (``sign=-1``).
 
-    Called with the true scores as the data set; returns the position of the least noisy one.
+    Called with the true scores as the data set; returns the position of the least noisy score.
     """
 
     scale: float
@@ -300,7 +300,7 @@ class IterationBound:
         return np.maximum(steps, 0.0).astype(np.int64)
 
     def law(self, dataset: Any) -> np.ndarray:
-        """Probabilities of 0, 1, ... iterations; of very many, together."""
+        """Probabilities of 0, 1, ... iterations; very large numbers are pooled."""
         losses = np.asarray(dataset, dtype=np.float64)
         std = self._std(len(losses))
         most = math.ceil((1.0 + (self.margin or 0.0) + 9.0 * std) / self.min_decrease)
@@ -430,12 +430,12 @@ RELEASES = (
 )
 
 
-# Mistakes with batches: amplified twice, divided by a secret, drawn in another way
+# Errors with batches: amplified twice, divided by a private size, drawn from another law
 
 
 @dataclass(frozen=True)
 class BatchMean:
-    """The mean of a batch plus Laplace noise, on data so small that all batches can be listed."""
+    """The mean of a batch plus Laplace noise, on data so small that batches are enumerated."""
 
     sampling: Poisson | WithReplacement
     scale: float
@@ -455,7 +455,7 @@ class BatchMean:
                     yield batch, rate**size * (1.0 - rate) ** (n - size)
 
     def _means(self, dataset: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Return the different means of a batch and their probabilities."""
+        """Return the distinct means of a batch and their probabilities."""
         rows = np.asarray(dataset, dtype=np.float64)
         means, chances = [], []
         for batch, chance in self._batches(len(rows)):
@@ -474,7 +474,7 @@ class BatchMean:
         return answers[:, 0] if self.accesses == 1 else answers
 
     def law(self, dataset: Any) -> Density | np.ndarray:
-        """Density of one answer; of several, the law of how many are above all means."""
+        """Density of one answer; for several, the law of the number above all means."""
         means, chances = self._means(dataset)
         if self.accesses == 1:
             log_weight = np.log(chances) - math.log(2.0 * self.scale)
@@ -540,11 +540,11 @@ BATCHES = (
 )
 
 
-# Mistakes with the weights that bound what one record adds to a sum of gradients
+# Errors in the weights that bound the contribution of a record to a sum of gradients
 
 
-# Where the logistic loss has the steepest slope for its height: the bound of weak growth is
-# attained, so that a clipped gradient has norm C.
+# The margin at which the logistic loss attains the bound of weak growth, so that a clipped
+# gradient has norm C.
 _STEEPEST = 0.92142
 _SMALL_NORM = 0.1
 _GAIN = 16.0
@@ -554,7 +554,7 @@ _BLOCK = 4
 def _by_value(rows: Any, mean: bool) -> float:
     """Return the sum of the slopes of logistic losses at -margins ``rows``, clipped by value.
 
-    With ``mean`` the mean loss decides the weight of every sample.
+    With ``mean`` the mean loss determines the weight of every sample.
     """
     negative_margins = np.asarray(rows, dtype=np.float64)
     losses = np.logaddexp(0.0, negative_margins)
@@ -566,8 +566,8 @@ def _by_value(rows: Any, mean: bool) -> float:
 def _network(rows: Any, printed: bool) -> float:
     """Return a sum of gradients of a ReLU network with layers 1 x 1, 1 x 1 and 2 x 1.
 
-    The rows are the inputs, in [0, 1]. All gradients point along one line: their sum is a number.
-    ``printed`` says how the constant of weak growth is computed.
+    The rows are the inputs, in [0, 1]. All gradients are collinear, so their sum is a number.
+    ``printed`` selects the formula for the constant of weak growth.
     """
     x = np.asarray(rows, dtype=np.float64)
     last = 0.5 * _STEEPEST / _GAIN**2  # the scores are -last gain^2 x of the label, and the other
@@ -581,7 +581,7 @@ def _network(rows: Any, printed: bool) -> float:
 
 
 def _in_blocks(rows: Any, rest: bool) -> float:
-    """Return the sum of numbers clipped at 1 block by block, and the rest only with ``rest``."""
+    """Return the sum of numbers clipped at 1 in blocks; a last partial one only with ``rest``."""
     numbers = np.asarray(rows, dtype=np.float64)
     weights = clipping.Flat(1.0).weight(abs(numbers))
     if not rest:
