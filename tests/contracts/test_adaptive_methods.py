@@ -1,4 +1,4 @@
-"""What every method that decides on the way passes by being listed here."""
+"""Tests for every adaptive method listed here."""
 
 import dataclasses
 import math
@@ -24,8 +24,8 @@ M = dpa.methods
 ADD, REPLACE = "add_or_remove_one", "replace_one"
 DELTA = 1e-4
 
-# Each with noise for some iterations of the small problem below: relation, epsilon, method.
-# The searches have one noise at first, so that their Renyi curves are computed once.
+# Relation, epsilon, method, with noise for some iterations of the small problem below.
+# All searches start with the same noise, so that their Renyi curves are computed once.
 METHODS = {
     "sgd": (ADD, 3.0, M.LineSearchSGD(dpa.Poisson(0.3), rho=0.02, epsilon=0.2)),
     "sgd, fresh batch": (
@@ -86,7 +86,7 @@ def run(name, problem=None, **options):
 
 
 def spent_by_hand(result):
-    """Sum of what the run's batches cost, in the notion and at the order of its filter."""
+    """Return the total cost of the batches of a run, in the notion and order of its filter."""
     order = result.guard.order
     counts = Counter(unrolled(result.ledger))
     return math.fsum(count * by_hand(event, order) for event, count in counts.items())
@@ -110,7 +110,7 @@ NOTIONS = [*((name, "rdp") for name in METHODS), *((name, "zcdp") for name in ZC
 
 @pytest.mark.parametrize(("name", "notion"), NOTIONS)
 def test_the_filter_has_spent_what_the_events_cost(name, notion):
-    """The ledger, added up by hand at the filter's order, is what the filter has counted."""
+    """The filter has spent the sum of the costs of the ledger, at its order."""
     relation, epsilon, method = METHODS[name]
     budget = dpa.Budget.zcdp(0.5, relation)
     if notion == "rdp":
@@ -127,7 +127,7 @@ def test_the_filter_has_spent_what_the_events_cost(name, notion):
 
 
 def by_hand(event, order):
-    """Cost of what one batch was asked: rho, or the Renyi cost at the order, by plain formulas."""
+    """Return the cost of the events of a batch, rho or Renyi at the order, by plain formulas."""
     if order is None:
         return math.fsum(plain(each, None) for each in unsampled(event))
     whole = [math.fsum(plain(e, a) for e in unsampled(event)) for a in range(2, int(order) + 1)]
@@ -135,7 +135,7 @@ def by_hand(event, order):
         return whole[-1]
     if isinstance(event.sampling, dpa.Poisson):
         return poisson(event, int(order), whole)
-    # Without replacement: the smaller of the two proven bounds is a matter of its own tests.
+    # Without replacement: the smaller of the two proven bounds has its own tests.
     return float(event.rdp_cost(order))
 
 
@@ -187,7 +187,7 @@ def poisson(event, order, whole):
 
 
 def test_nothing_is_released_that_the_filter_refuses(name, monkeypatch):
-    """A guard that says no at the k-th batch ends the run with what was paid for."""
+    """A guard that refuses the k-th batch ends the run with the events charged before."""
     relation, _, method = METHODS[name]
     method = dataclasses.replace(method, iterations=50)
 
@@ -213,7 +213,7 @@ def test_nothing_is_released_that_the_filter_refuses(name, monkeypatch):
 
 
 def test_only_a_budget_or_a_filter_is_a_budget(name):
-    """A plan, or a class of one's own, could grant what it likes, or report 0."""
+    """A plan or a user-defined class could grant any event, or report 0."""
     relation, _, method = METHODS[name]
     budget = dpa.Budget(2.0, DELTA, relation)
 
@@ -227,7 +227,7 @@ def test_only_a_budget_or_a_filter_is_a_budget(name):
 
 
 def test_two_runs_from_one_seed_do_not_share_a_filter(name):
-    """Their noise would be the same, and the difference of their answers would have none."""
+    """Their noise would be equal, and the difference of their answers would have none."""
     relation, epsilon, method = METHODS[name]
     guard = Filter(dpa.Budget(epsilon, DELTA, relation), order=32.0)
     method = dataclasses.replace(method, iterations=1)
@@ -280,7 +280,7 @@ def test_a_problem_without_records_is_refused(name, problem):
         dpa.minimize(problem, method, None, rng=0)
 
 
-# --- what is recorded ---
+# --- recorded quantities ---
 
 
 @pytest.mark.slow
@@ -302,12 +302,12 @@ def test_an_exact_run_is_not_private_and_descends(name):
     assert not result.private and result.epsilon() == math.inf and not result.ledger.events
     objective = result.history["objective"][:, 0]
     assert objective[-1] < 0.7 * objective[0]
-    if method.sampling == dpa.Full():  # nothing random is left
+    if method.sampling == dpa.Full():  # the run is deterministic
         again = dpa.minimize(logistic(), method, None, rng=1)
         np.testing.assert_array_equal(again.w, result.w)
 
 
-# --- odd data ---
+# --- unusual data ---
 
 ODD = {
     "n = 1": lambda: logistic(n=1),
@@ -354,7 +354,7 @@ def test_records_that_are_not_numbers_are_refused(name):
 
 @pytest.mark.parametrize("epsilon", [1e-3, 50.0])
 def test_extreme_budgets_with_the_default_costs(name, epsilon):
-    """The default costs follow the budget, whatever it is."""
+    """The default costs scale with the budget."""
     relation, _, method = METHODS[name]
     changes = {"rho": None, "iterations": 1}
     changes["selection_rho" if name.startswith("agd") else "epsilon"] = None
@@ -365,7 +365,7 @@ def test_extreme_budgets_with_the_default_costs(name, epsilon):
     assert np.isfinite(result.w).all()
 
 
-def test_empty_poisson_batches_cost_and_move_like_any():
+def test_empty_poisson_batches_are_charged_and_make_steps():
     problem = logistic(n=3)
     method = M.LineSearchSGD(dpa.Poisson(0.01), rho=0.02, epsilon=0.2, iterations=20)
     with pytest.warns(UserWarning, match="delta"):
@@ -375,12 +375,12 @@ def test_empty_poisson_batches_cost_and_move_like_any():
     assert np.isfinite(result.w).all()
 
 
-# --- mistakes that these tests see ---
+# --- errors that these tests detect ---
 
 
 @pytest.mark.slow
 def test_amplifying_a_shared_batch_access_by_access_is_seen(monkeypatch):
-    """Errata 002-4: gradient and search of one batch charged as if on batches of their own."""
+    """Errata 002-4: gradient and search of one batch charged as if on separate batches."""
 
     class Separate(Filter):
         def cost(self, event):
@@ -397,7 +397,7 @@ def test_amplifying_a_shared_batch_access_by_access_is_seen(monkeypatch):
 
 
 def test_going_on_while_some_order_has_budget_is_seen(monkeypatch):
-    """Errata 002-7: the run then passes the limit of the order that it was given."""
+    """Errata 002-7: the run then exceeds the limit at the order of its filter."""
 
     single = Filter
 
@@ -431,7 +431,7 @@ def test_division_by_the_size_of_the_batch_is_seen(monkeypatch):
         result = dpa.minimize(problem, method, budget, rng=0, replicates=30, record=())
         return set(np.round(result.w[:, 0] / result.history["step_size"][-1] / 0.25).astype(int))
 
-    # Each of the records drawn has the gradient -1/2; of noise there is next to none.
+    # Each of the records drawn has the gradient -1/2; the noise is negligible.
     assert {1, 2, 3} <= gradients() <= {0, 1, 2, 3, 4}
 
     def divided(self, w, rows, clipping):  # 2 is the expected size

@@ -1,4 +1,4 @@
-"""A run has paid for what may have been seen, whatever methods, callbacks and copies do."""
+"""Every visible answer has been charged, for any method, callback or copy."""
 
 import copy
 import math
@@ -38,7 +38,7 @@ ONE_SHOT = {
 
 @pytest.mark.parametrize("name", ONE_SHOT)
 def test_a_callback_sees_only_what_has_been_charged(name):
-    """A run inside the callback of another one finds the first one's charge in the filter."""
+    """A run inside the callback of another run finds the charge of that run in the filter."""
     problem, guard = logistic(), Filter(dpa.Budget(1.0))
     seen = []
 
@@ -54,7 +54,7 @@ def test_a_callback_sees_only_what_has_been_charged(name):
 
 @pytest.mark.parametrize("name", ONE_SHOT)
 def test_a_callback_that_raises_has_seen_what_was_paid(name):
-    """Whoever keeps the traceback keeps an answer that the filter has been charged for."""
+    """An answer kept through the traceback has been charged to the filter."""
     problem, guard = logistic(), Filter(dpa.Budget(1.0))
 
     class Stop(Exception):
@@ -71,7 +71,7 @@ def test_a_callback_that_raises_has_seen_what_was_paid(name):
 @pytest.mark.parametrize("size", [1e251, 1e308])
 @pytest.mark.parametrize("name", [*ONE_SHOT, "descent", "search"])
 def test_a_start_at_which_a_record_could_overflow_is_refused(name, size, monkeypatch):
-    """Before anything is planned or looked at: one data set would diverge, its neighbour not."""
+    """Refused before any planning or data access: only one of two neighbours might diverge."""
     methods = {
         **ONE_SHOT,
         "descent": M.GradientDescent(0.1, 2, mechanism="gaussian"),
@@ -100,7 +100,7 @@ def test_a_query_at_a_point_beyond_the_limit_is_refused_and_not_charged():
 
 @dataclass(frozen=True, repr=False)
 class Leaky(Method):
-    """Yields inside its batch, so that user code runs there."""
+    """Yields inside its batch, so that user code runs while it is open."""
 
     def prepare(self, facts, budget, accountant):
         return 1.0
@@ -119,7 +119,7 @@ def test_no_user_code_runs_inside_a_batch():
 
 
 class PartlyExact(Leaky):
-    """Plans its noisy answer, and asks for an exact one as well."""
+    """Plans a noisy answer, and also requests an exact one."""
 
     def run(self, w, oracle, plan):
         for scale in (plan, 0.0):
@@ -128,14 +128,14 @@ class PartlyExact(Leaky):
 
 
 def test_an_exact_answer_beside_noisy_ones_is_refused():
-    """Its plan promises noise: without a budget, too, it gets what it planned."""
+    """The plan contains noise, so exact answers are refused even without a budget."""
     with pytest.raises(dpa.PrivacyBudgetExceeded, match="without noise") as refusal:
         dpa.minimize(logistic(), PartlyExact(), None, rng=0)
     assert len(refusal.value.partial.ledger) == 1
 
 
 class AsksTwice(Leaky):
-    """Asks once more than it plans."""
+    """Requests one answer more than planned."""
 
     def run(self, w, oracle, plan):
         for _ in range(2):
@@ -143,7 +143,7 @@ class AsksTwice(Leaky):
             yield Step(w)
 
 
-def test_a_run_that_its_plan_refuses_raises_and_hands_over_what_was_paid():
+def test_a_run_refused_by_its_plan_raises_with_its_partial_result():
     with pytest.raises(dpa.PrivacyBudgetExceeded, match="nothing is left") as refused:
         dpa.minimize(logistic(), AsksTwice(), dpa.Budget(50.0, 1e-5), rng=0)
     partial = refused.value.partial
@@ -151,7 +151,7 @@ def test_a_run_that_its_plan_refuses_raises_and_hands_over_what_was_paid():
 
 
 class Unplanned(M.AdaptiveMethod):
-    """Asks with noise, and says nothing beforehand."""
+    """Requests a noisy answer without a plan."""
 
     together = False
 
@@ -166,7 +166,7 @@ class Unplanned(M.AdaptiveMethod):
 
 
 def test_noise_without_a_plan_or_a_filter_promises_nothing():
-    """The events depend on answers: their own cost, which is finite, is no guarantee."""
+    """The events depend on answers, so their finite cost is no guarantee."""
     result = dpa.minimize(logistic(), Unplanned(), None, rng=0)
     assert len(result.ledger) == 1 and not result.private and result.epsilon(1e-5) == math.inf
     assert dpa.minimize(logistic(), Unplanned(), dpa.Budget(50.0, 1e-5), rng=0).private
@@ -193,7 +193,7 @@ def pickled(guard):
     "twin", [copy.copy, copy.deepcopy, lambda g: pickle.loads(pickle.dumps(g))]
 )
 def test_a_copy_of_a_guard_spends_nothing(guard, twin):
-    """Two of them, in one process or in two, would grant the same budget twice."""
+    """A copy, in the same or another process, could grant the same budget again."""
     made = twin(guard)
     assert repr(made) == repr(guard) and made.can_spend(Pure(0.5)) == guard.can_spend(Pure(0.5))
     with pytest.raises(RuntimeError, match="is a copy"):
@@ -202,7 +202,7 @@ def test_a_copy_of_a_guard_spends_nothing(guard, twin):
 
 
 def test_a_copy_of_a_filter_does_not_tell_the_seeds_of_the_noise():
-    """Who has the state that a generator began with draws its noise again, and subtracts it."""
+    """With the initial state of a generator its noise can be computed and subtracted."""
     result = dpa.minimize(logistic(), M.AdaptiveGD(rho=5e-3, selection_rho=5e-3), BUDGET, record=())
     states = [state for state, _ in result.guard._seeds]
     assert states and not any(state in pickle.dumps(result) for state in states)
@@ -297,15 +297,15 @@ print("all refused")
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 def test_a_fork_spends_nothing_and_answers_nothing():
-    """Every worker would own the whole budget, and the same noise; in a process of its own."""
-    options = ["-W", "ignore:This process:DeprecationWarning"]  # a fork beside threads: on purpose
+    """Otherwise every worker would have the whole budget and the same noise."""
+    options = ["-W", "ignore:This process:DeprecationWarning"]  # forks beside threads on purpose
     done = subprocess.run(
         [sys.executable, *options, "-c", FORKS], capture_output=True, text=True, timeout=120
     )
     assert done.stdout == "all refused\n", done.stdout + done.stderr
 
 
-def test_a_branch_of_a_filter_is_for_thought_experiments():
+def test_a_branch_of_a_filter_cannot_be_used_for_runs():
     guard = Filter(dpa.Budget(1.0))
     guard.spend(Pure(0.25))
     branch = guard.branch()
@@ -316,10 +316,10 @@ def test_a_branch_of_a_filter_is_for_thought_experiments():
 
 
 def test_a_filter_adds_costs_without_drift():
-    """Small costs after a large one: a plain sum would lose them all."""
+    """A plain sum would lose all small costs after a large one."""
     guard = Filter(dpa.Budget(2.0))
     guard.spend(Pure(1.0))
-    small = Pure(2.0**-54)  # lost beside 1, one by one
+    small = Pure(2.0**-54)  # each is lost when added to 1
     for _ in range(1 << 12):
         guard.spend(small)
     assert guard.spent + guard._compensation == 1.0 + 2.0**-42

@@ -1,4 +1,4 @@
-"""A class of one's own that answers otherwise must say what one record can do to its answers."""
+"""User classes that override answers must also override the facts, events or constants."""
 
 import math
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ BOUND = dpa.RowBound(2, 1.0)
 
 
 class Doubled(dpa.ERM):
-    """Its sums are twice those that the bounds are of."""
+    """Its sums are twice those for which the bounds hold."""
 
     def sums(self, *args, **options):
         total = super().sums(*args, **options)
@@ -28,7 +28,7 @@ class Doubled(dpa.ERM):
 
 
 class Stated(Doubled):
-    """It says so."""
+    """Its bounds are doubled too."""
 
     def gradient_bound(self, order):
         return 2.0 * super().gradient_bound(order)
@@ -38,14 +38,14 @@ class Stated(Doubled):
 
 
 class Below(Stated):
-    """Sums of its own again, below the class that stated the bounds."""
+    """It overrides sums in a subclass of the class that stated the bounds."""
 
     def gradient_sum(self, *args, **options):
         return 2.0 * super().gradient_sum(*args, **options)
 
 
 class Named(dpa.ERM):
-    """It changes nothing that is charged."""
+    """It changes nothing that affects privacy."""
 
     def initial(self, rng=None):
         return np.ones(self.d)
@@ -60,14 +60,14 @@ class Solved(dpa.ERM):
 
 
 class Rows(Softmax):
-    """A network that looks at the data in another way."""
+    """A network with another evaluation."""
 
     def _evaluate(self, *arguments):
         return super()._evaluate(*arguments)
 
 
 class Bent(dpa.ERM):
-    """Its Hessians are larger than the bound on one record's."""
+    """Its Hessians exceed the bound for one record."""
 
     def _hessian_sum(self, w, rows=None):
         return 1e3 * super()._hessian_sum(w, rows)
@@ -78,7 +78,7 @@ def run(kind, *more):
     return dpa.minimize(problem, dpa.methods.GradientDescent(0.1, 2), dpa.Budget(1.0), record=())
 
 
-def test_sums_of_ones_own_need_facts_of_ones_own():
+def test_overridden_sums_need_overridden_facts():
     loss = dpa.losses.Logistic()
     with pytest.raises(TypeError, match="Doubled overrides sums, but its facts are those of Empi"):
         run(Doubled, loss)
@@ -94,7 +94,7 @@ def test_sums_of_ones_own_need_facts_of_ones_own():
 
 
 class Target(dpa.Problem):
-    """A problem that extends nothing, with numbers in [0, 1]."""
+    """A problem that extends ``Problem`` directly, with numbers in [0, 1]."""
 
     d, mu, L, n = 1, 1.0, 1.0, 2
 
@@ -116,7 +116,7 @@ class Farther(Target):
         return 10.0 * super().gradient_sum(w, rows, clipping)
 
 
-def test_so_do_those_of_a_problem_that_extends_nothing():
+def test_overridden_sums_of_plain_problems_need_overridden_facts():
     method = dpa.methods.GradientDescent(0.1, 2)
     with pytest.raises(TypeError, match="Farther overrides gradient_sum, but its facts are those"):
         dpa.minimize(Farther(), method, dpa.Budget(1.0), record=())
@@ -124,7 +124,7 @@ def test_so_do_those_of_a_problem_that_extends_nothing():
 
 
 class Forgetful(dpa.ERM):
-    """It makes a check of its own, and none of those that it inherits."""
+    """It overrides check_private without calling the inherited checks."""
 
     def check_private(self):
         pass
@@ -141,7 +141,7 @@ class Lazy(Farther):
 
 
 def test_a_check_of_ones_own_adds_to_those_of_the_package():
-    """Overriding check_private without super() bought sums 100 times those that were charged."""
+    """Overriding check_private without super() allowed sums 100 times larger than charged."""
     loss, method = dpa.losses.Logistic(), dpa.methods.GradientDescent(0.1, 2)
     assert run(Forgetful, loss).private
     with pytest.raises(TypeError, match="ForgetfulSums overrides gradient_sum, but its facts are"):
@@ -176,7 +176,7 @@ def test_sums_that_are_set_on_the_object_are_refused(build, name):
 
 
 class Count(NoisyValue):
-    """It answers another question, and is charged for a noisy mean of losses."""
+    """It returns the number of records, but is charged for a noisy mean of losses."""
 
     def answer(self, records, random):
         return float(records.count), 1
@@ -193,7 +193,7 @@ class Points(NoisyValue):
 
 
 def test_a_query_with_an_answer_of_its_own_states_its_event():
-    """A class that extends NoisyValue gave the exact number of records for the price of a mean."""
+    """A subclass of NoisyValue returned the exact number of records at the cost of a mean."""
     problem = dpa.ERM(np.eye(2), [1, -1], dpa.losses.Logistic(), row_bound=BOUND)
     guard = dpa.privacy.Filter(dpa.Budget(1.0))
     oracle = PrivateOracle(problem, problem.facts("replace_one"), guard, [0])
@@ -213,7 +213,7 @@ def test_a_query_with_an_answer_of_its_own_states_its_event():
 
 @dataclass(frozen=True, eq=False)
 class Shaped(NoisyHessian):
-    """Its noise has a parameter more, of which the inherited event knows nothing."""
+    """Its noise has an additional parameter that the inherited event ignores."""
 
     off_diagonal: float
 
@@ -228,8 +228,8 @@ class Silent(PerturbedMinimum):
         return np.zeros(d), 0.0
 
 
-def test_what_an_answer_reads_off_its_object_or_a_helper_is_stated_too():
-    """A field of a class that extends NoisyHessian gave the entries off the diagonal exactly."""
+def test_fields_and_helpers_of_an_answer_must_be_in_the_event():
+    """A field of a subclass of NoisyHessian once removed the noise off the diagonal."""
     penalty = dpa.regularizers.L2(0.1)
     problem = dpa.ERM(np.eye(2), [1, -1], dpa.losses.Logistic(), penalty, BOUND)
     guard = dpa.privacy.Filter(dpa.Budget(1.0, 1e-6))
@@ -242,7 +242,7 @@ def test_what_an_answer_reads_off_its_object_or_a_helper_is_stated_too():
     oracle.ask(Costly(np.zeros(2), 1e3, 0.1), dpa.Full())
 
 
-# Constants are those of the formulas of the class that states them
+# Constants belong to the formulas of the class that states them
 
 DEFAULTS = {
     "convex": False,
@@ -284,7 +284,7 @@ def formula(*arguments):
 def test_a_class_has_the_constants_that_it_states_or_those_of_the_formulas_that_it_keeps(
     parent, names, stated, mixin, labels
 ):
-    """Whether it overrides a formula itself, a helper of one, the labels, or by a mixin."""
+    """A class may override a formula, a helper, the labels, directly or by a mixin."""
     members = dict.fromkeys(names, formula)
     if labels:
         members["classification"] = not parent.classification
@@ -304,7 +304,7 @@ def test_a_class_has_the_constants_that_it_states_or_those_of_the_formulas_that_
 
 
 def vars_of(kind, name):
-    """Return what stands in the class, a property as itself."""
+    """Return the class attribute itself, without evaluating properties."""
     return next(vars(each)[name] for each in kind.__mro__ if name in vars(each))
 
 
@@ -316,7 +316,7 @@ def test_growth_is_that_of_the_formulas_too():
 
 
 class Doubling(losses.Logistic):
-    """Twice the loss, with the constants of once; 3.2 times the epsilon by its curvature."""
+    """Twice the loss with its constants unchanged: 3.2 times the epsilon by its curvature."""
 
     def value(self, z, y):
         return 2.0 * super().value(z, y)
@@ -329,7 +329,7 @@ class Doubling(losses.Logistic):
 
 
 class Stating(Doubling):
-    """It says so."""
+    """Its constants are doubled too."""
 
     convex, lipschitz, smoothness = True, 2.0, 0.5
 
@@ -341,7 +341,7 @@ def perturbed(loss, penalty, budget=None):
     return dpa.minimize(problem, dpa.methods.ObjectivePerturbation(), guard, rng=0, record=())
 
 
-def test_guarantees_that_rest_on_curvature_refuse_formulas_whose_constants_nobody_states():
+def test_guarantees_by_curvature_need_stated_constants():
     penalty = regularizers.L2(0.5)
     with pytest.raises(ValueError, match="must be known to be convex"):
         perturbed(Doubling(), penalty)
@@ -356,7 +356,7 @@ def test_guarantees_that_rest_on_curvature_refuse_formulas_whose_constants_nobod
 
 
 class Intercept(regularizers.L2):
-    """It leaves out the last parameter, where nothing bends the objective any more."""
+    """It omits the last parameter, along which the objective has no curvature."""
 
     def value(self, w):
         return super().value(w[..., :-1])
@@ -385,7 +385,7 @@ class Renamed(regularizers.L2):
 
 
 class Plain:
-    """A penalty that extends nothing."""
+    """A penalty without a base class."""
 
     mu, L, hessian_lipschitz = 1.0, 1.0, 0.0
 
@@ -403,14 +403,14 @@ class Plain:
 
 
 class Pulled(Plain):
-    """Another helper of its formulas."""
+    """It overrides a helper of the formulas."""
 
     def pull(self):
         return 0.0
 
 
 def test_a_penalty_with_formulas_of_its_own_states_its_constants():
-    """Objective perturbation claimed pure 1.0 by ``mu`` of a direction without curvature."""
+    """Objective perturbation once used the inherited ``mu`` in a direction without curvature."""
     guard = dpa.privacy.Filter(dpa.Budget(1.0, 1e-5))
     for penalty, message in [
         (Intercept(0.5), "Intercept overrides value, but its mu is that of L2"),
@@ -434,7 +434,7 @@ def test_a_penalty_with_formulas_of_its_own_states_its_constants():
 
 
 class Unfrozen(Plain):
-    """It sets a formula on the object."""
+    """A penalty that sets a formula on the object."""
 
     def __init__(self, name):
         setattr(self, name, lambda w: 0.0 * w)

@@ -1,4 +1,4 @@
-"""Losses and rules that break the contract, each found with a sentence that says what is wrong."""
+"""Losses and rules that violate the contract, each found with a message naming the violation."""
 
 import math
 
@@ -12,7 +12,7 @@ CALLS = []
 
 
 class Pseudo(losses.Loss):
-    """What the liars extend: sqrt(1 + (1 - yz)^2) - 1, a smooth loss of the margin."""
+    """A valid base class: sqrt(1 + (1 - yz)^2) - 1, a smooth loss of the margin."""
 
     classification, convex = True, True
     lipschitz, smoothness, hessian_lipschitz = 1.0, 1.0, 0.86
@@ -29,7 +29,7 @@ class Pseudo(losses.Loss):
 
 
 def loss(**members):
-    """A loss that states the constants of ``Pseudo`` for whatever formulas it has."""
+    """Return a loss with the given members and the constants of ``Pseudo``."""
     name = members.pop("name", "Liar")
     stated = ("convex", "lipschitz", "smoothness", "hessian_lipschitz")
     kept = {constant: getattr(Pseudo, constant) for constant in stated}
@@ -37,7 +37,7 @@ def loss(**members):
 
 
 class Halved(losses.Logistic):
-    """The hole of the old kernels: its own formulas are half, and its constants too."""
+    """Half of the formulas and constants of a built-in loss, which old kernels ignored."""
 
     lipschitz, smoothness, hessian_lipschitz = 0.5, 0.125, 0.05
 
@@ -145,7 +145,7 @@ LOSSES = [
 
 
 class Travels(Pseudo):
-    """Another process has another loss."""
+    """The loss changes when pickled."""
 
     def __init__(self):
         self.size = 1.0
@@ -158,7 +158,7 @@ class Travels(Pseudo):
 
 
 def valued(change):
-    """A loss whose values are ``change(the honest ones, z, y)``."""
+    """Return a loss with values ``change(valid values, z, y)``."""
     return loss(value=lambda self, z, y: change(Pseudo.value(self, z, y), z, y))
 
 
@@ -223,7 +223,7 @@ def test_a_loss_that_breaks_the_contract_is_found(liar, message):
 
 
 @pytest.mark.parametrize(("liar", "message"), MORE, ids=[str(k) for k in range(len(MORE))])
-def test_no_lie_of_a_loss_passes(liar, message):
+def test_other_violations_of_a_loss_are_found(liar, message):
     with pytest.raises(AssertionError, match=message):
         testing.check_loss(liar, devices=False, compiled=False)
 
@@ -239,13 +239,13 @@ def test_other_numbers_on_other_arrays_are_found():
         testing.check_loss(Elsewhere(), compiled=False)
 
 
-def test_what_the_liars_extend_keeps_it():
+def test_valid_losses_pass():
     testing.check_loss(Pseudo(), devices=False, compiled=False)
     testing.check_loss(Halved(), compiled=False)
 
 
-def test_a_formula_for_numpy_alone_is_told_to_say_so():
-    # Older namespaces take NumPy's functions, and give other numbers.
+def test_a_formula_for_numpy_only_is_reported():
+    # Older namespaces accept NumPy's functions, and give other numbers.
     told = (
         r"write it in array_api_compat.array_namespace|over another library's arrays are not those"
     )
@@ -254,14 +254,14 @@ def test_a_formula_for_numpy_alone_is_told_to_say_so():
 
 
 def test_a_kernel_of_other_formulas_is_found(monkeypatch):
-    """As it was when a subclass inherited the number of its kernel."""
+    """This happened when a subclass inherited the kernel of its base class."""
     monkeypatch.setitem(kernel_table._LOSSES, Halved, (kernels.LOGISTIC, None))
     with pytest.raises(AssertionError, match="the sums of losses over NumPy arrays are not those"):
         testing.check_loss(Halved(), compiled=False)
 
 
 class Rule(clipping.Clipping):
-    """What the liars extend."""
+    """A valid base class."""
 
     clip_norm = 2.0
 
@@ -270,7 +270,7 @@ class Rule(clipping.Clipping):
 
 
 class Whole(Rule):
-    """Its ``weight`` is its own, without the cut."""
+    """It overrides ``weight`` without limiting it."""
 
     def weight(self, norms, losses=None):
         return np.ones_like(norms)
@@ -286,7 +286,7 @@ def remembering(self, norms, losses):
 
 
 class Forgets(Rule):
-    """Another process has another rule."""
+    """The rule changes when pickled."""
 
     def __init__(self):
         self.size = 1.0
@@ -335,7 +335,7 @@ def test_a_rule_that_breaks_the_contract_is_found(liar, message):
         testing.check_clipping(liar, compiled=False)
 
 
-def test_what_those_liars_extend_keeps_it():
+def test_valid_rules_pass():
     testing.check_clipping(Rule(), compiled=False)
 
 

@@ -1,4 +1,4 @@
-"""Methods that break the contract, each found with a sentence that names what is wrong."""
+"""Methods that violate the contract, each found with a message that names the violation."""
 
 import sys
 
@@ -16,7 +16,7 @@ LAST = {}
 
 
 class Honest(Method):
-    """What the liars extend: some gradient steps with as much noise as the budget asks for."""
+    """A valid base class: some gradient steps with noise calibrated to the budget."""
 
     together = True
 
@@ -137,7 +137,7 @@ class PlansAtRandom(Honest):
 
 
 class PlansFromData(Honest):
-    """Finds the newest data set of the process, as a method that is told of it might."""
+    """Reads the data set from the calling frames, as a method with access to it might."""
 
     def prepare(self, facts, budget, accountant):
         frame = sys._getframe()
@@ -192,7 +192,7 @@ class CountsTheBatch(Honest):
 
 
 class CountsTheRows(Honest):
-    """Takes a mean over the records that were drawn, not over the public size."""
+    """Divides by the private size of the batch, not by the public size."""
 
     sampling = dpa.Poisson(0.5)
 
@@ -243,7 +243,7 @@ class PromisesALength(Honest):
 
 
 class Resumable(Honest):
-    """Steps with momentum, which go on from a file."""
+    """Steps with momentum that can be resumed from a checkpoint."""
 
     def run(self, w, oracle, plan):
         return self.resume(Step(w), 0, 0, oracle, plan)
@@ -270,7 +270,7 @@ class WritesDownSizes(Resumable):
 
 
 class Adaptive(AdaptiveMethod):
-    """A planless method; what it asks depends on answers."""
+    """A method without a plan, whose events depend on answers."""
 
     together = False
 
@@ -290,7 +290,7 @@ class Adaptive(AdaptiveMethod):
 
 
 class TakesPartOfTheAnswer(Adaptive):
-    """Opens a batch by cheap events and asks dear ones."""
+    """Opens a batch with cheap events and requests expensive ones."""
 
     def ask(self, w, oracle, plan):
         with oracle.batch(self.sampling, [Gaussian(1e3, 1.0)]) as batch:
@@ -343,7 +343,7 @@ LIARS = [
     (IsNoAdaptiveMethod(), "must be an AdaptiveMethod"),
     (object(), "extends dpanalysis.methods.Method"),
 ]
-KERNELS = ("CountsTheBatch", "CountsTheRows")  # which wait for kernels of batches to be compiled
+KERNELS = ("CountsTheBatch", "CountsTheRows")  # slow, as kernels of batches are compiled
 
 
 class ReleasesWords(Honest):
@@ -363,7 +363,7 @@ class Constant(Honest):
 
 
 class LosesItsPlan(Honest):
-    """Another process gets another step."""
+    """The step size changes when pickled."""
 
     size = 0.3
 
@@ -383,7 +383,7 @@ class AsksNothing(Adaptive):
 
 
 class AsksUntilEnoughWereDrawn(Adaptive):
-    """Ends by the sizes of the batches, which are private."""
+    """Stops depending on the sizes of the batches, which are private."""
 
     def run(self, w, oracle, plan):
         for step in super().run(w, oracle, plan):
@@ -426,7 +426,7 @@ def test_a_method_that_breaks_the_contract_is_found(liar, message):
 
 
 @pytest.mark.parametrize(("liar", "message"), MORE, ids=[type(m).__name__ for m, _ in MORE])
-def test_no_lie_of_a_method_passes(liar, message):
+def test_other_violations_of_a_method_are_found(liar, message):
     with pytest.raises(AssertionError, match=message):
         testing.check_method(liar)
 
@@ -440,7 +440,7 @@ def test_a_plan_over_a_stated_budget_is_found():
 
 
 @pytest.mark.parametrize("method", [Honest(), Resumable(), Adaptive()])
-def test_what_the_liars_extend_keeps_it(method):
+def test_valid_methods_pass(method):
     testing.check_method(method)
 
 

@@ -1,4 +1,4 @@
-"""Problems that break the contract, each found with a sentence that says what is wrong."""
+"""Problems that violate the contract, each found with a message that names the violation."""
 
 import dataclasses
 import math
@@ -15,7 +15,7 @@ DATA = RNG.uniform(-1.0, 1.0, (30, 2))
 
 
 class Median(dpa.Problem):
-    """What the liars extend: mean of sqrt(1 + ||w - x_i||^2), rules and all."""
+    """A valid base class: mean of sqrt(1 + ||w - x_i||^2), with clipping rules."""
 
     d, mu, L = 2, 0.0, 1.0
     regularizer = dpa.regularizers.L2(0.5)
@@ -64,7 +64,7 @@ class Median(dpa.Problem):
 
 
 class Mixes(Median):
-    """Gradients are centered by the batch, as batch normalization does."""
+    """Gradients are centered by the batch, as by batch normalization."""
 
     def weighted(self, w, rows, clipping):
         gradients = super().weighted(w, rows, clipping)
@@ -77,7 +77,7 @@ class IgnoresRules(Median):
 
 
 class ClipsTheSum(Median):
-    """Clips the mean of a batch, not each record's gradient."""
+    """Clips the mean of a batch, not the gradient of each record."""
 
     def weighted(self, w, rows, clipping):
         gradients = super().weighted(w, rows, None)
@@ -105,7 +105,7 @@ class MixesReplicates(Median):
 
 
 class BoundTooSmall(Median):
-    """Holds at every iterate of norm up to about 2."""
+    """The bounds hold only at iterates of norm up to about 2."""
 
     def facts(self, relation):
         return dataclasses.replace(super().facts(relation), gradient_bounds=(1.3, 0.97))
@@ -141,7 +141,7 @@ class FactsFromData(Median):
 
 
 class ReachesFurther(Median):
-    """A record is scaled by the largest of all: single records do not show that."""
+    """Records are scaled by the largest one, which sums of single records do not reveal."""
 
     def records(self, w, rows):
         return w - (self.X if rows is None else self.X[rows]) * np.abs(self.X).max() ** 4
@@ -243,7 +243,7 @@ LIARS = [
 
 
 class Curved(Median):
-    """The same, with its Hessians and its losses along a line."""
+    """``Median`` with Hessians and losses along a line."""
 
     def facts(self, relation):
         stated = {"hessian_bound": 1.0, "hessian_trace": 2.0, "convex_records": True}
@@ -262,7 +262,7 @@ class Curved(Median):
 
 
 class Travels(Median):
-    """Loses its last digits on the way to another process."""
+    """The data lose digits when pickled."""
 
     def __getstate__(self):
         return {**vars(self), "X": self.X.astype(np.float32)}
@@ -289,7 +289,7 @@ def kind(base=Median, **members):
 
 
 def states(base=Median, only=None, **stated):
-    """A class that states these facts, under one relation or under both."""
+    """Return a class that states these facts, under one relation or both."""
 
     def facts(self, relation):
         found = base.facts(self, relation)
@@ -299,7 +299,7 @@ def states(base=Median, only=None, **stated):
 
 
 def sums(change, base=Median):
-    """A class whose gradient_sum is ``change(self, the honest one, w, rows, rule)``."""
+    """Return a class with gradient_sum ``change(self, valid sum, w, rows, rule)``."""
 
     def gradient_sum(self, w, rows=None, clipping=None):
         honest = base.gradient_sum(self, w, rows, clipping)
@@ -449,12 +449,12 @@ def test_a_problem_that_breaks_the_contract_is_found(kind, message):
 
 
 @pytest.mark.parametrize(("kind", "message"), MORE, ids=[str(k) for k in range(len(MORE))])
-def test_no_lie_passes(kind, message):
+def test_other_violations_of_a_problem_are_found(kind, message):
     with pytest.raises(AssertionError, match=message):
         testing.check_problem(*neighbouring(kind))
 
 
-def test_what_the_liars_extend_keeps_it():
+def test_valid_problems_pass():
     testing.check_problem(*neighbouring(Median))
     testing.check_problem(*neighbouring(Curved))
     with pytest.raises(AssertionError, match=r"extends dpanalysis\.Problem"):
@@ -477,7 +477,7 @@ class Slopes(dpa.regularizers.L2):
 
 
 class Stated(dpa.ERM):
-    """An ERM with other facts than its own."""
+    """An ERM with changed facts."""
 
     stated = {}  # noqa: RUF012
 

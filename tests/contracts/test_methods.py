@@ -1,4 +1,4 @@
-"""What every method passes by being listed here."""
+"""Tests for every method listed here."""
 
 import dataclasses
 
@@ -16,7 +16,7 @@ T = 30
 
 
 def stochastic(method, *arguments, **fixed):
-    """Builder of a method whose sampling and clipping are arguments, with the others' defaults."""
+    """Return a builder of a method with sampling and clipping as optional keywords."""
 
     def build(sampling=None, clipping=None, mechanism="laplace", **options):
         sampling = sampling or dpa.Full()
@@ -133,7 +133,7 @@ def test_simulation_is_the_exact_second_moment(name, build, mechanism):
     ],
 )
 def test_a_budget_is_used_up_and_not_passed(name, build, options, budget):
-    """The ledger of a run, recomputed from its events, meets the budget from below."""
+    """The cost of a run, recomputed from its ledger, is just below the budget."""
     if options.get("noise") == "optimal" and name not in BOUNDED:
         with pytest.raises(ValueError, match="has none"):
             build(**options)
@@ -195,7 +195,7 @@ def test_chosen_horizon_has_the_least_bound(build, noise, sampling):
 
 
 def test_empty_poisson_batches_are_fine(build):
-    """n = 3 at rate .05: most batches are empty, and every one still costs and still moves."""
+    """n = 3 at rate .05: most batches are empty, but each is charged and makes a step."""
     X, y = np.ones((3, 1)), np.array([1.0, -1.0, 1.0])
     problem = dpa.ERM(
         X, y, dpa.losses.Logistic(), dpa.regularizers.L2(0.5), row_bound=dpa.RowBound(1, 1.0)
@@ -226,7 +226,7 @@ def test_refuses_bad_arguments(build):
 
 
 def test_explicit_noise_without_budget_reports_its_true_cost(build):
-    """Scales given in numbers run without a budget, and the ledger says what they cost."""
+    """Explicit scales need no budget, and the ledger has their cost."""
     problem = logistic_problem()
     moved = (2.0 + 2.0 * problem.rounding) * problem.gradient_bound(1)
     scale = moved / (problem.n * 0.1)  # epsilon .1 an iteration
@@ -240,8 +240,8 @@ def test_run_without_noise_says_so(build):
     assert result.epsilon() == np.inf
 
 
-def test_facts_are_all_a_method_sees(build):
-    """The oracle refuses what is not in the plan, whoever asks."""
+def test_events_outside_the_plan_are_refused(build):
+    """The oracle refuses all events that are not in the plan."""
     problem, budget = logistic_problem(), dpa.Budget(1.0)
     facts = problem.facts("replace_one")
     method = build()
@@ -259,7 +259,7 @@ def test_facts_are_all_a_method_sees(build):
 
 @pytest.mark.parametrize("name", LINEAR)
 def test_common_random_numbers_across_methods(build):
-    """Replicate r draws the same noise whatever the method: first steps differ by alpha only."""
+    """The noise of replicate r does not depend on the method: first steps differ by alpha."""
     problem = dpa.Quadratic([1.0], center=[0.0])
     scales = np.ones(T)
     result = dpa.minimize(
@@ -274,7 +274,7 @@ def test_common_random_numbers_across_methods(build):
         rng=11,
     ).w[:, 0]
     np.testing.assert_allclose(first, reference, rtol=1e-12)
-    # ... and that noise is Laplace of scale 1, not of standard deviation 1: with 50 draws a
+    # The noise is Laplace of scale 1, not of standard deviation 1: with 50 draws a
     # Kolmogorov-Smirnov p-value below 1e-3 has probability 1e-3 over seeds; this seed is fixed.
     assert stats.kstest(-reference, "laplace").pvalue > 1e-3
 

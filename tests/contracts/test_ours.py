@@ -1,4 +1,4 @@
-"""Our own losses, rules, problems and methods keep the contracts that we ask of others."""
+"""The losses, rules, problems and methods of the package pass its own contract checks."""
 
 import subprocess
 import sys
@@ -34,7 +34,7 @@ def tanh(norm, loss):
 
 
 def pairs(n=50):
-    """Problems of every kind, each with one whose record 7 is as long as allowed."""
+    """Return problems of every kind, each with a neighbour whose record 7 has the largest norm."""
     rng = np.random.default_rng(11)
     X, y = rng.uniform(-1.0, 1.0, (n, 3)), rng.choice([-1.0, 1.0], n)
     other = X.copy()
@@ -109,8 +109,8 @@ def test_problems(name):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["relu", "tanh"])
-def test_a_network_bends_down_somewhere(name):
-    """With so few records the check comes to such a place; mu = 0 does not exclude it."""
+def test_networks_with_negative_curvature_pass(name):
+    """With so few records the check finds negative curvature, which mu = 0 allows."""
     testing.check_problem(*pairs(25)[name])
 
 

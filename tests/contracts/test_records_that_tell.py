@@ -1,4 +1,4 @@
-"""Ways in which one record, or a caller's slip, told more than was charged; each has a cure."""
+"""Former leaks through one record or a user's error beyond the charged cost, all fixed."""
 
 import math
 from dataclasses import dataclass
@@ -19,11 +19,11 @@ BOUND = dpa.RowBound(2, 1.0)
 
 
 class OwnHinge(dpa.losses.Hinge):
-    """A loss that no kernel is compiled for, whose derivative jumps."""
+    """A loss without compiled kernel, whose derivative jumps."""
 
 
-def test_one_record_more_moves_no_other_record():
-    """Rows whose margin is 1, or 1 less a rounding, by the order in which products are added."""
+def test_an_added_record_changes_no_other_term():
+    """Rows whose margin is 1 or just below, depending on the order of additions."""
     rng = np.random.default_rng(0)
     tried = 0
     while tried < 8:
@@ -59,7 +59,7 @@ def test_a_descent_does_not_start_where_it_rounds(far):
 
 @pytest.mark.parametrize("kind", ["value", "min", "decrease"])
 def test_the_noise_comes_before_a_large_penalty(kind):
-    """A penalty of 2^53 times the noise would leave two answers, one for each data set."""
+    """Noise rounded by a penalty of 2^53 times its size would leave one answer per data set."""
     w = np.array([np.nextafter(2.0**26.5, math.inf)])
     points = np.array([w, w])
     query = {
@@ -83,7 +83,7 @@ def test_the_noise_comes_before_a_large_penalty(kind):
 
 @dataclass(frozen=True)
 class Epochs(WithoutReplacement):
-    """Goes through the data, batch after batch, and is accounted as a random draw."""
+    """Returns the first rows, but is accounted as a random draw."""
 
     def draw(self, n, random):
         return np.arange(self.m)
@@ -98,7 +98,7 @@ def test_a_scheme_with_a_draw_of_its_own_is_refused():
         pass
 
 
-def test_who_looks_at_the_iterates_cannot_write_them():
+def test_callbacks_and_records_cannot_change_iterates():
     def in_place(problem, w):
         w -= 1.0
         return w[:, 0]
@@ -127,7 +127,7 @@ def test_a_subnormal_sparse_row_is_a_row_like_any():
 
 
 class Fourth(dpa.losses.Loss):
-    """Fourth power of the margin by Python's math, which raises where it overflows."""
+    """Fourth power of the margin by Python's math, which raises an error on overflow."""
 
     classification, lipschitz = True, math.inf
 
@@ -150,7 +150,7 @@ def test_a_formula_that_fails_at_one_record_raises_nothing():
 
 
 @pytest.mark.parametrize("store", [np.asarray, sp.csr_array])
-def test_an_empty_batch_is_a_batch(store):
+def test_empty_batches_are_accepted(store):
     problem = dpa.ERM(store(np.ones((3, 1))), np.ones(3), dpa.losses.Logistic(), row_bound=BOUND)
     method = dpa.methods.LineSearchSGD(Poisson(0.05), rho=0.02, epsilon=0.2, iterations=3)
     for seed in range(5):
@@ -158,7 +158,7 @@ def test_an_empty_batch_is_a_batch(store):
 
 
 class Early(Method):
-    """Plans a hundred answers, and stops when one pleases."""
+    """Plans a hundred answers, and stops at the first negative one."""
 
     def prepare(self, facts, budget, accountant):
         return 100.0 * facts.gradient_sensitivity(self.sampling, 1) / budget.limit
@@ -181,7 +181,7 @@ def test_a_run_that_ends_itself_costs_what_was_planned():
 
 
 class Greedy(Early):
-    """Without a budget: plans noise of 1000, and takes answers with next to none."""
+    """Without a budget: plans noise of 1000, but requests answers with noise .001."""
 
     def prepare(self, facts, budget, accountant):
         return 1e3
@@ -206,13 +206,13 @@ class Twice(Gaussian):
 
 
 class Refund(Event):
-    """An event that pays back."""
+    """An event with a negative cost."""
 
     def pure_cost(self):
         return -5.0
 
 
-def test_events_of_ones_own_are_accounted_by_their_own_costs():
+def test_user_defined_events_are_accounted_by_their_own_costs():
     one, two = Twice(1.0, 1.0), Repeated(Gaussian(1.0, 1.0), 2)
     least = epsilon([two], 1e-5, "replace_one", "pld")
     assert epsilon([one], 1e-5, "replace_one", "rdp") >= least
@@ -223,8 +223,8 @@ def test_events_of_ones_own_are_accounted_by_their_own_costs():
 
 
 @pytest.mark.parametrize("kind", ["decrease", "min", "gradient"])
-def test_what_overflows_warns_of_nothing_where_no_run_is_around_it(kind):
-    """A record whose loss or prediction is infinite; ``minimize`` silences warnings anyway."""
+def test_overflow_outside_of_runs_causes_no_warning(kind):
+    """A record has infinite loss or prediction; in ``minimize`` warnings are silenced."""
     X, w = np.array([[1.0], [1e200]]), np.array([1e200])
     bound = dpa.RowBound(2, 1.0, "clip")
     problem = dpa.ERM(X, [1.0, -1.0], dpa.losses.SquaredError(), row_bound=bound)
