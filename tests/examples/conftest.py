@@ -1,4 +1,4 @@
-"""Which tests of the example are slow here: the file itself, which users copy, has no such mark."""
+"""Mark slow tests of the example here, as the file itself is copied by users without marks."""
 
 import pytest
 

@@ -1,7 +1,7 @@
-"""Your own mechanism under test: copy this file and put yours in the place of ``private_mean``.
+"""A test of your own mechanism: copy this file and replace ``private_mean`` by it.
 
-It needs ``pip install "dpanalysis-toolkit[audit]"`` and nothing else; the fixture
-``assert_private`` comes with the package.
+It needs only ``pip install "dpanalysis-toolkit[audit]"``; the fixture ``assert_private`` is part
+of the package.
 """
 
 import functools
@@ -18,7 +18,7 @@ BUDGET = Budget(epsilon=1.0, delta=1e-3, relation="replace_one")
 
 
 def clipped_mean(X, clip_norm=CLIP_NORM):
-    """What is released, before there is noise on it."""
+    """Return the exact answer, to which noise is added."""
     norms = np.linalg.norm(X, axis=1, keepdims=True)
     return (X * np.minimum(1.0, clip_norm / np.maximum(norms, 1e-300))).mean(axis=0)
 
@@ -39,7 +39,7 @@ def private_mean(dataset, rng, size):
     return clipped_mean(X) + noise
 
 
-# Rows go beyond the clip norm, for otherwise nothing would show that they are clipped.
+# Rows exceed the clip norm, as otherwise a missing clip would not be found.
 NEIGHBOURS = strategies.neighbouring_datasets(
     BUDGET.relation, n=(1, 6), d=(1, 3), row_bound=RowBound(2, 5.0)
 )
@@ -57,7 +57,7 @@ def test_the_mechanism_keeps_its_promise(assert_private):
 
 
 def test_half_the_noise_would_have_been_noticed(assert_private):
-    """A test that cannot fail is none: the same one must refute a mechanism that is broken."""
+    """The test has power: it refutes a broken mechanism."""
 
     def broken_mean(dataset, rng, size):
         exact = clipped_mean(dataset[0])
