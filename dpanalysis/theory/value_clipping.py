@@ -316,8 +316,9 @@ def clipping_frequency_gaussian(
     with np.errstate(over="ignore"):
         c, g = np.broadcast_arrays(C / s, G / s)
     # |g + z| is within |z| of g, and |z| beyond sqrt(d) + 39 has a probability below exp(-760).
-    reach = np.sqrt(d) + 39.0
-    never, always = c > g + reach, g > c + reach
+    # It is below c only if z goes back along g by g - c, a normal tail: 1e-19 from 9 on, where
+    # SciPy's series overflows for small c.
+    never, always = c > g + np.sqrt(d) + 39.0, g > c + 9.0
     undecided = ~(never | always)
     if (undecided & (g > 0) & ((g > _LARGEST_SHIFT) | (d > _LARGEST_SHIFT**2))).any():
         raise ValueError(

@@ -477,6 +477,7 @@ def test_no_room_below_beta2():
 @example(1.0, 1e200, 1.0, 3)  # and NaN
 @example(1e200, 1.0, 1e-200, 3)
 @example(1009157.0, 1009121.0, 1.0, 1)  # a tail strictly between 0 and 1, beyond the series
+@example(1.0, 4e15, 1e14, 1)  # SciPy's law raises OverflowError
 def test_gaussian_frequencies_of_any_size(clip_norm, gradient_norm, std, d):
     try:
         found = theory.clipping_frequency_gaussian(clip_norm, gradient_norm, std, d)
