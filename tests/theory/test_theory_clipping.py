@@ -341,6 +341,32 @@ def test_theorem_2_bounds_simulated_runs(kind, sigma):
     assert bound.bias <= bound.bound <= bound.vanishing + tau0
 
 
+@given(
+    kinds, rs, taus, st.floats(0.1, 5), st.floats(0, 5), st.floats(0.5, 50), st.floats(0, 3),
+    st.integers(1, 10**6),
+)  # fmt: skip
+def test_theorem_2_is_where_steps_stop_to_pay(kind, r, tau, L0, L1, B, sigma, T):
+    """Steps 2 and 3 of its proof decrease f by gap/T at a larger norm: a search for the root."""
+    tau0, tau1 = tau
+    found = theory.psac_theorem2(
+        1.0, T, L0, L1, tau0, tau1, r, dimension=10, noise_multiplier=sigma, batch_size=B, kind=kind
+    )
+    peak, offset = peak_and_offset(kind, r)
+    eta, a, R, far = found.step_size, 1 + tau1, tau0 + offset, tau0 / (1 - tau1)
+    moment = 1 + 1 / B + 10 * (sigma / B) ** 2
+
+    def excess(G, beta):
+        gain = G**2 / (a * G + R)
+        rise = eta**2 / 2 * (L0 + L1 * (a * gain + R / a)) * moment
+        return eta * (gain - beta) - rise - 1.0 / T
+
+    norms = np.linspace(0, far, 2001)  # the most that is lost: not all samples agree
+    lost = np.max(peak * norms * (tau0 + tau1 * norms - norms))
+    near, clear = (brentq(excess, 0, 1e12, args=(beta,), xtol=1e-12) for beta in (lost, 0.0))
+    assert found.bound == pytest.approx(min(near, clear + far), rel=1e-5)
+    assert found.vanishing == pytest.approx(clear, rel=1e-5)
+
+
 def test_theorem_2_rates_and_steps():
     def bound(T, **change):
         options = {"dimension": 10, "noise_multiplier": 1.0, "batch_size": 50.0, **change}
