@@ -117,6 +117,11 @@ def test_subsampling_variance_against_enumeration():
     vertices = S / 2 * np.eye(20)
     means_error = ((vertices - vertices.mean(0)) ** 2).sum(1).mean()  # m = 1
     assert theory.subsampling_variance(S, 20, 1, in_ball=False) >= means_error
+    # What is known is that no two gradients are further apart than S, in the L2 norm too.
+    apart = S / math.sqrt(2.0) * np.eye(20)
+    apart_error = ((apart - apart.mean(0)) ** 2).sum(1).mean()
+    bound = theory.subsampling_variance(S, 20, 1, in_ball=False)
+    assert 0.9 * bound <= apart_error <= bound
     assert theory.subsampling_variance(S, 5, 5) == 0.0
 
 
@@ -196,6 +201,16 @@ def test_no_sensitivity_is_too_small_for_noise(weights, sensitivity):
                 continue
         np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-323)
         assert found.all()
+
+
+def test_no_single_iteration_is_left_without_noise():
+    """Of two noise levels the smaller is rounded to 0, the other is not."""
+    for call in (
+        lambda: theory.allocate_gaussian([1.0, 1e100], 1e10, 5e-324),
+        lambda: theory.laplace_scales([1e-3, 1e3], 5e-324, 1),
+    ):
+        with pytest.raises(ValueError, match="sensitivity must be larger"):
+            call()
 
 
 @pytest.mark.parametrize(
