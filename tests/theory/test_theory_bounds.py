@@ -28,6 +28,20 @@ def test_nesterov_bound_holds_on_quadratics(problem, T):
     assert gap[-1] <= theory.error_bound(a0, a, gap[0], b, 3) * (1 + 1e-9)
 
 
+@given(classes)
+def test_noise_adds_its_gain_to_the_lyapunov_function(problem):
+    """V of Theorem 4.1 on w^2/2, of the largest curvature: the mean over two opposite noises."""
+    mu, alpha, b = problem
+
+    def V(now, before):
+        slow = now / np.sqrt(alpha) + (np.sqrt(mu) - 1 / np.sqrt(alpha)) * before
+        return 0.5 * now**2 + 0.5 * slow**2
+
+    rise = 0.5 * (V(2.0 + alpha * b, 3.0) + V(2.0 - alpha * b, 3.0)) - V(2.0, 3.0)
+    gain = theory.nesterov_recursion(1, alpha, mu, 1.0).gains[0]
+    assert rise == pytest.approx(gain * 0.5 * b**2, abs=1e-12 * V(2.0, 3.0))
+
+
 @given(classes, st.integers(1, 80), st.integers(1, 20))
 def test_multistage_bound_holds_on_quadratics(problem, T, first_stage):
     mu, scale, b = problem
@@ -99,6 +113,18 @@ def test_schedule():
     assert theory.multistage_schedule(5, 1.0, 1.0)[1].tolist() == [1, 2, 2, 2, 2]
 
 
+@pytest.mark.parametrize("noise", ["optimal", "uniform"])
+def test_a_horizon_pays_for_the_batches_of_its_own_steps(noise):
+    recursion, n, m = theory.nesterov_recursion(6, 0.7, 0.1, 1.0), 500, 20
+    bounds = theory.horizon_bounds(recursion, 5.0, 3, 2.0, n, 1.0, m=m, noise=noise)
+    for t, bound in enumerate(bounds, 1):
+        a0, a = recursion.prefix(t).weights()
+        shares = theory.allocate_epsilon(a, 1.0, n, m) if noise == "optimal" else [1.0 / t] * t
+        scales = theory.laplace_scales(shares, 2.0, n, m)
+        variance = theory.subsampling_variance(2.0, n, m)
+        assert bound == pytest.approx(theory.error_bound(a0, a, 5.0, scales, 3, variance))
+
+
 @pytest.mark.slow
 @given(classes, st.integers(2, 25), st.sampled_from(["optimal", "uniform"]), st.booleans())
 def test_horizons_are_bounds_of_shorter_runs(problem, T, noise, full):
@@ -153,6 +179,7 @@ def test_horizon_of_a_one_step_method():
         (lambda: theory.multistage_weights([1.0, 0.5], [1, 1], 0.1, 1.0), "constant"),
         (lambda: theory.multistage_weights([1.0, 0.5], [1, 3], 0.1, 1.0), "stages"),
         (lambda: theory.multistage_weights([1.0], [1.0], 0.1, 1.0), "stages"),
+        (lambda: theory.multistage_weights([1.1], [1], 0.1, 1.0), "step_sizes"),
         (lambda: theory.best_horizon(9, [1.0], None, 0.1, 1.0, 1.0, 1, 1.0, 9, 1.0), "step_sizes"),
         (
             lambda: theory.best_horizon(9, 1.0, None, 0.1, 1.0, 1.0, 1, 1.0, 9, 1.0, noise="x"),
