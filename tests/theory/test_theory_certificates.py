@@ -116,6 +116,17 @@ def test_a_number_is_the_initial_distance():
         theory.heavy_ball_certificate(0.5, 0.3, 0.2, 1.0, initial=(1.0, 1.0, 1.0), **goal)
 
 
+def test_a_missing_start_is_that_of_the_worst_quadratic():
+    certificate = theory.heavy_ball_certificate(0.5, 0.3, 0.2, 1.0)
+    for curvature in (0.2, 0.5, 1.0):
+        gap = 0.5 * curvature * 1.7**2
+        known = certificate.lyapunov(1.7, gap)
+        near, low = certificate.lyapunov(distance=1.7), certificate.lyapunov(gap=gap)
+        assert min(near, low) >= known * (1 - 1e-12)
+        assert near == pytest.approx(known) if curvature == 1.0 else near > known
+        assert low == pytest.approx(known) if curvature == 0.2 else low > known
+
+
 def test_fixed_rate_gives_the_largest_margin():
     best = theory.heavy_ball_certificate(0.5, 0.3, 0.2, 1.0)
     slower = theory.heavy_ball_certificate(0.5, 0.3, 0.2, 1.0, rate=best.rate + 0.03)
@@ -148,6 +159,52 @@ def test_printed_blocks():
     np.testing.assert_allclose(lmi.X2, 0.5 * X2, atol=1e-15)
     X0 = [[2 * mu * L, 0, -(mu + L)], [0, 0, 0], [-(mu + L), 0, 2.0]]
     np.testing.assert_allclose(lmi.X0, X0, atol=1e-15)
+
+
+@given(
+    st.floats(0.01, 0.9), st.floats(0.05, 1.5), st.floats(0.0, 0.9),
+    st.sampled_from([theory.heavy_ball_system, nesterov_system]), st.integers(0, 2**32 - 1),
+)  # fmt: skip
+def test_the_blocks_bound_the_decrease_of_functions(mu, alpha, beta, make, seed):
+    """Of L w^2/2, mu w^2/2, and those with one curvature on either side of the minimum."""
+    system = make(alpha, beta)
+    lmi = theory.lyapunov_lmi(system, mu, 1.0)
+    now, before = np.random.default_rng(seed).standard_normal((2, 300))
+    before = np.where(np.arange(300) % 2, before, now * (1 + 0.01 * before))
+    for left, right in ((1.0, 1.0), (mu, mu), (mu, 1.0)):
+
+        def F(w, left=left, right=right):
+            return 0.5 * np.where(w > 0, right, left) * w**2
+
+        point = system.C[0] * now + system.C[1] * before
+        g = np.where(point > 0, right, left) * point
+        after = system.A[0, 0] * now + system.A[0, 1] * before + system.B[0] * g
+        forms = np.stack([now, before, g])
+        sector, step, rest = (
+            np.einsum("in,ij,jn->n", forms, X, forms) for X in (lmi.X0, lmi.X1, lmi.X2)
+        )
+        size = 1e-12 * (now**2 + before**2)
+        assert (sector <= size).all()
+        assert (step <= F(now) - F(after) + size).all()
+        assert (step + rest <= -F(after) + size).all()
+
+
+def test_a_form_that_is_not_positive_has_no_margin():
+    """Neither the decrease alone nor P alone makes a certificate."""
+    lmi = theory.lyapunov_lmi(theory.heavy_ball_system(0.5, 0.3), 0.2, 1.0)
+    search, rng = search_module.CertificateSearch(lmi), np.random.default_rng(0)
+    middle = search.center(0.9)
+    seen = set()
+    for y in middle + rng.standard_normal((3000, 5)) * np.abs(middle) * [1, 1, 3, 1, 1]:
+        if y[0] + y[2] + y[3] <= 0 or min(y[3], y[4]) < 0:
+            continue
+        P = np.tensordot(y[:3], search.shapes, axes=1)
+        residual = lmi.residual(np.sqrt(0.9), P, y[3], y[4])
+        lowest = [np.linalg.eigvalsh(each)[0] for each in (residual, P)]
+        if min(np.abs(lowest)) > 1e-9:
+            assert (search.margin(0.9, y) > 0) == (min(lowest) > 0)
+            seen.add((lowest[0] > 0, lowest[1] > 0))
+    assert {(True, True), (False, True), (True, False)} <= seen
 
 
 def test_printed_sign_of_B_certifies_a_falsehood():
@@ -400,6 +457,19 @@ def test_no_quadratic_of_the_class_is_worse_than_the_tuned_value(noise):
         for lam in np.union1d(np.geomspace(1e-4, 1.0, 1500), np.linspace(1e-4, 1.0, 1500))
     )
     assert worst <= 1.005 * tuned.value
+
+
+def test_a_few_steps_are_tuned_for_noise_in_the_worst_direction():
+    tuned = theory.tune_heavy_ball(0.1, 1.0, lambda T: 0.3, 4, (1.0, None))
+    alpha, beta, T = tuned.step_size, tuned.momentum, tuned.iterations
+    start, noise = (
+        max(
+            theory.heavy_ball_gap([lam], alpha, beta, variance, error, T)[-1]
+            for lam in np.linspace(0.1, 1.0, 500)
+        )
+        for variance, error in ((0.0, 1.0), (0.3, 0.0))
+    )
+    assert tuned.value == pytest.approx(start + noise, rel=0.005)
 
 
 @pytest.mark.slow
