@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
+from scipy.integrate import quad
+from scipy.optimize import brentq
 from scipy.stats import binom, chi2
 
 from dpanalysis import theory
@@ -14,6 +16,7 @@ from dpanalysis.clipping import Flat, Value
 from dpanalysis.papers.value_clipping.printed import printed_clipped_sgd, printed_objective_bound
 from dpanalysis.theory.clipped_sgd import (
     ClippedSGDBound,
+    path_bound,
     poisson_noise_scale,
     sgd_noise_scale,
     sgd_objective_bound,
@@ -72,6 +75,17 @@ def test_noise_scale_covers_batches_drawn_either_way(n, batch, seed):
     for draw in draws:
         means = g[np.array(list(draw))].mean(axis=1)
         assert np.mean(np.exp((means**2).sum(1) / scale**2)) <= math.e * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("batch", [1, 7])
+def test_noise_scale_of_a_batch_by_quadrature(batch):
+    """exp(B l^2 rho^2) has mean e over the normal l for which E exp(l x) = exp(x^2/(B K)^2)."""
+    rho, spread = 0.3, math.sqrt(2) / (batch * sgd_noise_scale(1.0, 0.0, batch, 1, 0.3))
+
+    def density(z):
+        return math.exp(batch * (spread * z * rho) ** 2 - z**2 / 2) / math.sqrt(2 * math.pi)
+
+    assert quad(density, -np.inf, np.inf)[0] == pytest.approx(math.e, rel=1e-8)
 
 
 @given(st.integers(1, 300), st.floats(0.1, 10), st.integers(1, 50))
@@ -145,6 +159,53 @@ def test_the_path_bound_is_never_above_the_papers(gap, L, fraction, scale, T, fa
     assert np.sqrt(2 * L * sharp) <= norm * (1 + 1e-9)
 
 
+@given(
+    st.floats(1e-3, 10), st.floats(1e-3, 10), st.floats(1e-4, 10), st.floats(0.7, 30),
+    st.integers(1, 300),
+)  # fmt: skip
+@example(1e-3, 1.0, 10.0, 30.0, 1)  # the largest lambda_0 is the best
+def test_the_path_bound_is_the_best_of_its_proof(gap, L, S, log_failure, T):
+    """The least over lambda_0 <= T/(L S), and above what a lambda for every step allows."""
+    rates = T / (L * S) / np.geomspace(1.0, 1e8, 4001)
+    start, growth = gap + 0.5 * L * S, 3.0 * L * S / T
+    bounds = (1.0 + T * growth * rates) * (start + log_failure / rates)
+    found = path_bound(gap, L, S, log_failure, T)
+    assert found == pytest.approx(bounds.min(), rel=1e-4)
+    # lambda' (1 + growth lambda') = lambda: the noise in the direction of the gradient is paid.
+    rate, paid = rates, 0.0
+    for _ in range(T):
+        rate = 2.0 * rate / (1.0 + np.sqrt(1.0 + 4.0 * growth * rate))
+        paid = paid + 0.5 * rate * L * S / T
+    assert ((rates * gap + paid + log_failure) / rate).min() <= found * (1 + 1e-4)
+
+
+def test_small_steps_pay_for_the_noise_alone():
+    """The largest lambda at which a step's decrease compensates its noise: a search."""
+    eta, sigma, T, failure = 1e-4, 2.0, 1000, 0.01
+
+    def exponent(rate):  # over |gradient|^2; Cauchy-Schwarz doubles the argument of the moment
+        linear = 0.5 * 0.75 * (2 * rate * eta * (1 - eta) * sigma) ** 2
+        return linear - rate * eta * (1 - eta / 2)
+
+    rate = brentq(exponent, 1.0, 1e9)
+    drift = 0.5 * (eta * sigma) ** 2 * T
+    bound = sgd_objective_bound(100.0, 1.0, eta, sigma, T, failure)
+    assert bound - 100.0 == pytest.approx(drift - math.log(failure) / rate, rel=1e-3)
+
+
+def test_the_probability_of_clipping_is_paid_for():
+    # Full batches without noise: C, which depends on the probability, does not matter unclipped.
+    def bound(failure):
+        return theory.clipped_sgd_bound(0.5, 1.0, 0.0, 10, 10, 1, 0.0, 100, failure, distance=1.0)
+
+    # Given an event of probability 1/2 a mean is at most twice as large.
+    utility = bound(1e-15).conditional
+    assert bound(0.5).conditional == pytest.approx(2 * utility)
+    # Clipped gradients that all point away from the minimum of w^2/2.
+    farthest = 1.0 + 100 * bound(0.5).step_size * bound(0.5).clip_norm
+    assert 0.5 * farthest**2 / 2 <= bound(0.5).expected - utility <= 5 * farthest**2
+
+
 def private_sgd(centers, L, w, found, sigma, batch, iterations, rng):
     """Return iterates and clip count of Algorithm 1 on f_i(w) = (L/2)|w - a_i|^2, all runs."""
     n = len(centers)
@@ -188,6 +249,19 @@ def test_private_sgd_is_not_clipped_and_keeps_its_utility(batch, sigma):
     # Half the clip norm of a start far away clips: the count can be above 0.
     tight = ClippedSGDBound(1.0, convex.step_size, convex.noise_scale, 0.0, 0.0)
     assert private_sgd(centers, L, w, tight, sigma, batch, 3, rng)[1] > 0
+
+
+def test_one_sample_far_from_all_others_is_not_clipped():
+    """Parabolas with one minimum elsewhere, at the minimum of their mean."""
+    for n in (3, 50, 10_000):
+        a = np.zeros(n)
+        a[0] = 1.0
+        largest = np.abs(a - a.mean()).max()
+        rho = theory.light_tail_scale(np.abs(a - a.mean()))
+        norm = theory.no_clipping_norm(0.0, 1.0, rho, n, 1, 0.5, spread=0.0)
+        assert largest <= norm <= 1.4 * largest
+        below = largest * (1 - 1e-9)  # it alone is longer
+        assert theory.clipping_frequency_light_tail(below, 0.0, rho) >= 1 / n
 
 
 # Full batches without light tails (Remark 4.2)
