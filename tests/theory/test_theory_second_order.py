@@ -234,6 +234,18 @@ def test_lanczos_finds_the_smallest_eigenvalue():
     assert few > -1.0 + 0.5 * eps
 
 
+@given(st.integers(1, 10**6), st.floats(0.1, 100.0), st.floats(1e-4, 10.0), st.floats(1e-9, 1.0))
+def test_lanczos_takes_the_steps_of_its_lemma(d, norm_bound, eps, failure):
+    """The share of starts that miss, Lemma C.1: after k steps, and after one step less."""
+    k = theory.lanczos_iterations(d, norm_bound, eps, failure)
+    missed = [
+        math.sqrt(2.75 * d) * math.exp(-(steps - 1) * math.sqrt(eps / norm_bound))
+        for steps in (k, k - 1)
+    ]
+    assert k == d or missed[0] <= failure * (1 + 1e-9)
+    assert k == 1 or missed[1] > failure * (1 - 1e-9)
+
+
 # --- iterations and data ---
 
 
@@ -243,6 +255,11 @@ def test_the_iteration_bound_is_exact_up_to_rounding_upwards(gap, decrease):
     assert exact <= theory.iteration_bound(gap, decrease)
     nearly = Fraction(gap) / Fraction(decrease) * (1 + Fraction(1, 2**51))
     assert theory.iteration_bound(gap, decrease) <= math.floor(nearly) + 1
+
+
+def test_decimals_are_rounded_in_favor_of_one_more_iteration():
+    """Decreases of a tenth, whose sums and quotients are not those of the decimal numbers."""
+    assert all(theory.iteration_bound(k / 10, 0.1) >= k + 1 for k in range(1, 1000))
 
 
 def test_one_step_and_the_evaluation_after_it():
@@ -368,7 +385,7 @@ def test_what_the_printed_sensitivities_cost():
     assert general.hessian / ours.hessian == pytest.approx(math.sqrt(2.0))
 
 
-@pytest.mark.parametrize("shares", [SHORT, SEARCHED])
+@pytest.mark.parametrize("shares", [SHORT, SEARCHED, Shares(0.2, 0.25, 0.1)])
 def test_a_guarantee_has_tighter_tolerances(shares):
     """They are eps_g/(1 + c1) and eps_H/(1 + c)."""
     eps = 0.06 / (1 + shares.c1), 0.245 / (1 + shares.c)
@@ -446,6 +463,15 @@ def test_batches_resemble_the_whole(failure, T):
         far = 4.0 * math.sqrt(2.0 * (log + 0.25) / m) <= 0.5 * long
         wide_enough = 4.0 * math.sqrt(log / m) <= 0.5 * wide
         assert (far and wide_enough) is within
+
+
+@given(st.integers(1, 1000), st.integers(1, 1000), st.floats(1e-6, 0.9), st.floats(0.1, 10.0))
+def test_batches_for_gradients_are_those_of_the_tail(d, T, failure, B_g):
+    """exp(1/4 - m t^2/(32 B_g^2)) at half the noise, by Kohler and Lucchi; B_H does not matter."""
+    m = theory.second_order_batch(0.5, 0.5, 0.1, B_g, 1e-9, d, T, failure, 0.3, 0.4, 0.3)
+    half = 0.5 * theory.tolerated_noise(0.5, 0.5, 0.1, 0.3, 0.4, 0.3)[0]
+    tails = [2.0 * d * T * math.exp(0.25 - size * half**2 / (32.0 * B_g**2)) for size in (m, m - 1)]
+    assert tails[0] <= failure * (1 + 1e-9) and tails[1] >= failure * (1 - 1e-9)
 
 
 @pytest.mark.slow
