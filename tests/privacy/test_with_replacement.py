@@ -293,6 +293,16 @@ def test_renyi_costs_of_many_draws_and_large_orders_stay_valid():
     assert tight < loose < 0.3
 
 
+def test_renyi_costs_of_many_draws_are_above_those_of_every_number_of_copies(monkeypatch):
+    """The largest term in place of all is an upper bound, and the mixture is exact."""
+    orders = [1.5, 2.0, 8.0, 30.0]
+    for n, m, noise in [(6, 6, 3.0), (40, 12, 2.0), (100, 20, 30.0)]:
+        monkeypatch.undo()
+        mixed = privacy.rdp_with_replacement(orders, n, m, noise)
+        monkeypatch.setattr(module, "_MOST_DRAWS", 5)
+        assert (privacy.rdp_with_replacement(orders, n, m, noise) >= mixed * (1 - 1e-12)).all()
+
+
 @pytest.mark.parametrize(("n", "m"), [(2, 2), (3, 2), (3, 3)])
 def test_the_pure_loss_covers_and_is_attained(n, m):
     """Laplace noise of scale 2: one copy of a record loses at most 1."""
