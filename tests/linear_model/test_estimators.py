@@ -409,6 +409,36 @@ def test_what_is_no_model_is_refused(tmp_path):
             load(tmp_path / "m.json")
 
 
+@pytest.mark.parametrize("labels", [np.int8([0, 1]), np.float32([0, 1]), np.array(["a", "b"], "O")])
+def test_labels_have_the_same_type_after_loading(labels, tmp_path):
+    X, y = blobs(n=50)
+    model = LogisticRegression(bounds=(-4, 4), random_state=0).fit(X, labels[y])
+    save(model, tmp_path / "m.json")
+    again = load(tmp_path / "m.json")
+    assert again.classes_.dtype == again.predict(X).dtype == labels.dtype
+    assert (again.predict(X) == model.predict(X)).all()
+
+
+@pytest.mark.parametrize("K", [2, 3])
+def test_files_of_another_version_or_with_other_weights_are_refused(K, tmp_path):
+    """Written by hand, or by a later release: nothing is guessed."""
+    X, y = blobs(n=50, K=K)
+    file = tmp_path / "m.json"
+    save(LogisticRegression(bounds=(-4, 4), random_state=0).fit(X, y), file)
+    content = json.loads(file.read_text())
+    coef, intercept = content["coef"], content["intercept"]
+    for change, message in (
+        ({"version": 2}, "version 2"),
+        ({"format": "another"}, "format 'another'"),
+        ({"coef": coef + coef[:1], "intercept": intercept + intercept[:1]}, "number of classes"),
+        ({"coef": coef[:-1], "intercept": intercept[:-1]}, "number of classes"),
+        ({"intercept": intercept + intercept[:1]}, "wrong shape"),
+    ):
+        file.write_text(json.dumps(content | change))
+        with pytest.raises(ValueError, match=message):
+            load(file)
+
+
 def test_a_model_is_saved_to_a_folder_that_is_there(tmp_path):
     X, y = blobs(n=50, K=2)
     model = LogisticRegression(bounds=(-4, 4), random_state=0).fit(X, y)
