@@ -266,7 +266,8 @@ def psac_theorem2(
     a, R = np.float64(1.0 + tau1), tau0 + offset
     smoothness = float(L0 + L1 * R / a)
     if step_size is None:
-        limit = 1.0 / (moment * L1 * a) if L1 > 0 else np.inf
+        with np.errstate(over="ignore"):  # a tiny L1 sets no limit
+            limit = 1.0 / (moment * L1 * a) if L1 > 0 else np.inf
         eta = min(np.sqrt(2.0 * gap / (T * moment * smoothness)), limit)
     else:
         eta = check_positive("step_size", step_size)

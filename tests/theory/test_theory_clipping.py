@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from scipy.optimize import brentq, minimize_scalar
 
@@ -345,6 +345,7 @@ def test_theorem_2_bounds_simulated_runs(kind, sigma):
     kinds, rs, taus, st.floats(0.1, 5), st.floats(0, 5), st.floats(0.5, 50), st.floats(0, 3),
     st.integers(1, 10**6),
 )  # fmt: skip
+@example("psac", 0.1, (1.0, 0.0), 1.0, 5e-324, 1.0, 0.0, 10)
 def test_theorem_2_is_where_steps_stop_to_pay(kind, r, tau, L0, L1, B, sigma, T):
     """Steps 2 and 3 of its proof decrease f by gap/T at a larger norm: a search for the root."""
     tau0, tau1 = tau
