@@ -14,6 +14,7 @@ from .verify import ParsedClaim
 
 CLOSEST = 64  # most entries whose densities are compared point by point
 EVERYWHERE = -math.inf, math.inf
+_LARGEST = 600.0  # epsilon beyond which e^-epsilon times a probability may underflow
 LAWS: dict[str, Any] = {
     "cauchy": stats.cauchy,
     "exponential": stats.expon,
@@ -91,7 +92,7 @@ def violation(
     total = 0.0
     for count, e in enumerate(laplace[:200], 1):  # the event that all are in their tails
         total += e.shift * abs(e.factor[0]) / abs(e.spread[0])
-        delta = max(delta, -(0.5**count) * math.expm1(level - total))
+        delta = max(delta, -(0.5**count) * math.expm1(min(0.0, level - total)))
     if delta > asked.delta * (1.0 + 1e-6) + off + 1e-12:
         at = f"epsilon = {asked.level:.4g}"
         return f"delta >= {delta:.4g} at {at} where {asked.delta:.4g} is claimed"
@@ -157,7 +158,7 @@ def loss(entry: Entry) -> tuple[float, float]:
 
 def delta_of(entry: Entry, epsilon: float) -> float:
     """Return a lower bound on delta from one entry: P(S) - e^epsilon Q(S) of a union of cells."""
-    if entry.factor[0] * entry.factor[1] < 0.0:
+    if entry.factor[0] * entry.factor[1] < 0.0 or epsilon > _LARGEST:
         return 0.0
     at = _points(entry)
     if entry.seen == EVERYWHERE:
@@ -169,7 +170,8 @@ def delta_of(entry: Entry, epsilon: float) -> float:
 
 def _masses(law: Any, at: np.ndarray) -> np.ndarray:
     """Return the probabilities of the cells between points."""
-    # From the smaller tail: a small probability must not be a difference of large ones.
+    # From the smaller tail of the law, wherever it lies: a small probability must not be a
+    # difference of large ones, since e^epsilon multiplies its rounding error.
     below = np.maximum(0.0, np.minimum(np.diff(law.cdf(at)), 1.0))
     above = np.maximum(0.0, -np.diff(law.sf(at)))
-    return np.where(at[1:] < 0.0, below, above)
+    return np.where(at[1:] <= law.median(), below, above)

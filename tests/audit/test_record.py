@@ -570,6 +570,30 @@ def test_of_many_entries_those_that_move_most_decide():
     assert kinds(last, Budget(0.1, 1e-6), vectorized=False) == ["epsilon"]
 
 
+@pytest.mark.parametrize("place", [-100.0, 0.0, 100.0])
+@pytest.mark.parametrize("epsilon", [20.0, 40.0, 500.0])
+def test_a_large_epsilon_has_its_exact_delta_wherever_the_numbers_lie(place, epsilon):
+    """Laplace noise of scale 1 on a shift s has delta = 1 - exp((epsilon - s)/2), or 0."""
+
+    def mechanism(x, rng, size):
+        return x + rng.laplace(0.0, 1.0, size)
+
+    inputs = place, place + epsilon
+    assert kinds(mechanism, (epsilon, 1e-9), *inputs) == []
+    delta = -np.expm1(-0.5)
+    assert kinds(mechanism, (epsilon - 1.0, 1.001 * delta), *inputs) == []
+    assert kinds(mechanism, (epsilon - 1.0, 0.999 * delta), *inputs) == ["epsilon"]
+
+
+def test_an_epsilon_whose_exponential_overflows_is_compared():
+    def mechanism(x, rng, size):
+        return x + rng.laplace(0.0, 1.0, size)
+
+    assert kinds(mechanism, (800.0, 1e-9), 0.0, 1.0) == []
+    assert kinds(mechanism, (800.0, 1e-9), 0.0, 800.0) == []
+    assert kinds(mechanism, (800.0, 1e-9), 0.0, 801.0) == ["epsilon"]
+
+
 def test_shapes_of_noise_that_depend_on_the_data_are_found():
     def shaped(X, rng):
         return rng.laplace(0.0, 2.0, 1 + int(X[2, 0] > 0.0)).sum()
