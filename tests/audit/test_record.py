@@ -570,6 +570,16 @@ def test_of_many_entries_those_that_move_most_decide():
     assert kinds(last, Budget(0.1, 1e-6), vectorized=False) == ["epsilon"]
 
 
+def test_losses_of_a_hundred_entries_add_up():
+    steps = np.arange(1.0, 101.0)
+
+    def many(x, rng):
+        return x * steps + rng.laplace(0.0, 50.0, 100)
+
+    found = audit.record(many, 0.0, 1.0, vectorized=False)
+    assert found.epsilon == pytest.approx(steps.sum() / 50.0, rel=1e-9)
+
+
 @pytest.mark.parametrize("place", [-100.0, 0.0, 100.0])
 @pytest.mark.parametrize("epsilon", [20.0, 40.0, 500.0])
 def test_a_large_epsilon_has_its_exact_delta_wherever_the_numbers_lie(place, epsilon):
@@ -592,6 +602,39 @@ def test_an_epsilon_whose_exponential_overflows_is_compared():
     assert kinds(mechanism, (800.0, 1e-9), 0.0, 1.0) == []
     assert kinds(mechanism, (800.0, 1e-9), 0.0, 800.0) == []
     assert kinds(mechanism, (800.0, 1e-9), 0.0, 801.0) == ["epsilon"]
+
+
+def test_several_laplace_entries_have_no_more_than_the_delta_of_their_composition():
+    def mechanism(x, rng, size):
+        return x + rng.laplace(0.0, 2.0, (size, 4))
+
+    one = privacy.events.Laplace(2.0, 1.0)
+    delta = privacy.privacy_curve([one] * 4, "replace_one").delta(1.0)
+    assert kinds(mechanism, (1.0, 1.001 * delta), 0.0, 1.0) == []
+
+
+def test_what_noise_changes_on_one_input_alone_is_no_finding():
+    """A word or a scale: what is found has one value in all runs on each input."""
+
+    def word(x, rng):
+        return "many" if x * (1e4 + rng.laplace()) > 5.0 else "few"
+
+    def adaptive(x, rng):
+        return rng.laplace(0.0, 1.0 + x * abs(rng.laplace()))
+
+    for mechanism in (word, adaptive):
+        for pair in ((0.0, 1.0), (1.0, 0.0)):
+            assert kinds(mechanism, None, *pair, vectorized=False) == []
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_small_numbers_that_large_noise_changes_are_no_finding(seed):
+    """They change by less than the rounding of noise that is so large."""
+
+    def signed(x, rng):
+        return 1e-7 * np.sign(1e6 * (x - 0.5) + rng.laplace())
+
+    assert kinds(signed, None, 0.0, 1.0, rng=seed, vectorized=False) == []
 
 
 def test_shapes_of_noise_that_depend_on_the_data_are_found():

@@ -643,7 +643,19 @@ def test_noise_that_is_taken_off_again_is_found_where_it_rounds(total):
         assert [finding.kind for finding in found.findings] == ["exact"], str(found)
 
 
-def test_keys_that_only_some_records_have_are_a_note_at_a_positive_delta():
+def test_noise_that_is_taken_off_again_is_found_beside_less_noise():
+    """What rounds is the larger noise."""
+
+    def removed(data, rng):
+        noise = rng.laplace(0.0, 1e6)
+        return data + noise - noise, data + rng.laplace()
+
+    for seed in range(3):
+        found = audit.record(removed, 99.37, 100.37, rng=seed, vectorized=False)
+        assert [finding.kind for finding in found.findings] == ["exact"], str(found)
+
+
+def test_keys_that_only_some_records_have_are_a_note_at_a_positive_delta_alone():
     def stable(data, rng):
         found = {key: count + rng.laplace() for key, count in data.items()}
         return {key: value for key, value in found.items() if value > 12.0}
@@ -651,6 +663,9 @@ def test_keys_that_only_some_records_have_are_a_note_at_a_positive_delta():
     one, other = {"a": 40, "b": 30, "c": 11}, {"a": 40, "b": 30}
     found = audit.record(stable, one, other, claim=(1.0, 1e-5), vectorized=False)
     assert found.passed and "what is drawn depends on the data" in str(found)
+    # At delta = 0 a key that is shown in some runs on one input alone is no private answer.
+    found = audit.record(stable, {**one, "c": 12}, other, claim=1.0, vectorized=False)
+    assert "draws" in [finding.kind for finding in found.findings]
 
 
 @pytest.mark.slow
