@@ -212,6 +212,23 @@ def test_a_filter_is_charged_for_both_parts(tmp_path_factory, name, at):
     assert again.epsilon() == pytest.approx(RESUMABLE[name][1].epsilon)
 
 
+def test_the_second_batch_of_a_step_is_in_the_file_before_it_is_drawn(tmp_path, monkeypatch):
+    """A search on a fresh batch is charged after the gradient of its step."""
+    path, listed = tmp_path / "run.npz", []
+    losses = Watched.line_losses
+
+    def line_losses(*arguments):
+        with np.load(path) as stored:
+            listed.append(sum(count for _, count in json.loads(stored["events"].tobytes())))
+        return losses(*arguments)
+
+    monkeypatch.setattr(Watched, "line_losses", line_losses)
+    stop = {"callback": lambda number, w: number == 2}
+    bought = single(run("two batches", checkpoint=path, **stop).ledger)
+    searches = [k for k, event in enumerate(bought, 1) if "AboveThreshold" in repr(event)]
+    assert listed == searches and len(searches) > 1
+
+
 @pytest.mark.slow
 @settings(max_examples=30)
 @given(

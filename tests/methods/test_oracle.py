@@ -3,6 +3,7 @@
 import contextlib
 import copy
 import dataclasses
+import itertools
 import pickle
 import threading
 
@@ -811,6 +812,30 @@ def test_a_copy_of_a_batch_closes_with_it_and_others_cannot_be_made():
     with pytest.raises(dpa.PrivacyBudgetExceeded):
         ask(twin)
     assert problem.looks == 1
+
+
+def test_what_an_earlier_process_spent_is_charged_as_often_as_it_is_listed():
+    problem = problem_of(np.ones((10, 2)), np.ones(10))
+    small, large = events.Pure(0.1), events.Pure(0.2)
+    guard = Filter(dpa.Budget(1.0))
+    oracle = oracle_of(problem, guard=guard)
+    # A file lists what was planned ahead after what was charged, also if both are equal.
+    oracle.charge_again([(small, 3), (small, 2), (large, 2)], "floating point")
+    assert guard.spent == pytest.approx(5 * 0.1 + 2 * 0.2)
+    assert oracle.ledger.runs == ((small, 5), (large, 2)) and len(oracle.ledger) == 7
+    plan = Plan(events.Repeated(small, 4), dpa.Budget(1.0))
+    oracle_of(problem, guard=plan).charge_again([(small, 3)], "floating point")
+    assert plan.remaining == 1
+
+
+def test_a_price_that_is_kept_is_that_of_the_same_arguments_alone():
+    problem = problem_of(np.ones((10, 2)), np.ones(10))
+    choices = [dpa.Full(), dpa.WithoutReplacement(5)], ["laplace", "gaussian"], [1.0, 2.0]
+    asked = list(itertools.product(*choices, [None, dpa.clipping.Flat(0.1)]))
+    facts, oracle = problem.facts("replace_one"), oracle_of(problem)
+    for before, now in itertools.product(asked, asked):
+        oracle.gradient_event(*before)
+        assert oracle.gradient_event(*now) == gradient_event(facts, *now)
 
 
 def test_facts_say_nothing_that_was_not_stated():
