@@ -127,6 +127,17 @@ def test_hessians_of_any_rank(d, k, convex, seed):
     assert np.linalg.norm(first - second) == pytest.approx(bound)
 
 
+@pytest.mark.parametrize("relation", ["replace_one", "add_or_remove_one"])
+def test_the_rounding_of_both_sums_is_that_of_the_longest_hessian(relation):
+    """Rank k and norm B: a Hessian is up to sqrt(k) B long, and so are the errors of a sum."""
+    facts = facts_of(problem_of(np.zeros((1, 9))), relation, hessian_bound=2.0, hessian_rank=4)
+    exactly, rounded = (
+        hessian_sensitivity(dataclasses.replace(facts, rounding=r), FULL) for r in (0.0, 0.125)
+    )
+    longest = np.linalg.norm(2.0 * np.eye(9)[:4])
+    assert rounded - exactly == pytest.approx(2.0 * 0.125 * longest)
+
+
 def test_forgetting_the_rank_of_general_hessians_is_noticed():
     """A mutant assumes rank one for Hessians +-I, whose sensitivity is sqrt(d) times larger."""
     d = 5

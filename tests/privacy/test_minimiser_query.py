@@ -13,6 +13,7 @@ from dpanalysis.privacy.events import GaussianBound
 from dpanalysis.privacy.facts import Block
 from dpanalysis.privacy.queries import PerturbedMinimum, Records
 from dpanalysis.privacy.queries.base import Curvature
+from dpanalysis.privacy.queries.solutions import rounding_of_gradient
 
 FULL = dpa.Full()
 
@@ -164,6 +165,23 @@ def test_the_solver_tolerance_is_reduced_by_the_rounding_of_the_noise(law, radii
         patch.setattr(erm, "minimize_perturbed", minimize)
         query.answer(Records(erm, None, n), mechanisms.random_source(0))
     assert asked == [pytest.approx(tolerance * (1.0 - share), rel=1e-9)]
+
+
+def test_the_solver_gets_what_rounding_leaves_of_the_tolerance(monkeypatch):
+    """The gradient that it computes is off: the exact one must be below the tolerance."""
+    erm, asked = problem(), []
+    length = 5.0 * math.sqrt(erm.d) / erm.n  # of the random term over n
+    rounded = rounding_of_gradient(erm.facts("replace_one"), length, 0.05 + 0.1)
+    query = PerturbedMinimum("gaussian", 5.0, 0.1, 4.0 * rounded, 0.01)
+
+    def minimize(tilt, ridge, tolerance, n):
+        asked.append(tolerance)
+        return np.zeros(4), 1
+
+    monkeypatch.setattr(mechanisms, "nearly", lambda random, law, scale, d: (np.zeros(d), 0.0))
+    monkeypatch.setattr(erm, "minimize_perturbed", minimize)
+    query.answer(Records(erm, None, float(erm.n)), mechanisms.random_source(0))
+    assert asked == [pytest.approx(3.0 * rounded, rel=1e-6, abs=0.0)]
 
 
 @pytest.mark.slow
