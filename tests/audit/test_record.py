@@ -580,6 +580,24 @@ def test_losses_of_a_hundred_entries_add_up():
     assert found.epsilon == pytest.approx(steps.sum() / 50.0, rel=1e-9)
 
 
+def test_a_number_with_noise_of_scale_0_around_it_is_exact():
+    """A scale of 1 // 2, say: no extreme run may move the location."""
+    for draw in (
+        lambda x, rng: rng.laplace(x, 0.0),
+        lambda x, rng: rng.normal(loc=x, scale=0.0),
+        lambda x, rng: random.gauss(x, 0.0),
+    ):
+        assert "exact" in kinds(draw, None, 1.0, 2.0, vectorized=False)
+
+
+def test_shares_of_a_scale_are_heard():
+    def shared(x, rng):
+        return mechanisms.noisy(rng, [x, x], "laplace", 2.0, np.array([1.0, 0.5]))
+
+    found = audit.record(shared, 0.0, 1.0, vectorized=False)
+    assert found.epsilon == pytest.approx(1.0 / 2.0 + 1.0 / 1.0, rel=1e-9)
+
+
 @pytest.mark.parametrize("place", [-100.0, 0.0, 100.0])
 @pytest.mark.parametrize("epsilon", [20.0, 40.0, 500.0])
 def test_a_large_epsilon_has_its_exact_delta_wherever_the_numbers_lie(place, epsilon):

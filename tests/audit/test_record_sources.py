@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from dpanalysis import audit
-from dpanalysis.audit.coins import extreme_uniform
+from dpanalysis.audit.coins import extreme_coin, extreme_uniform
 from dpanalysis.privacy.mechanisms import laplace
 
 
@@ -495,6 +495,22 @@ def test_extreme_uniform_numbers_are_those_of_a_source(kind):
     assert drawn.min() == 1.0 - drawn.max() == np.finfo(kind).epsneg
 
 
+@pytest.mark.parametrize(
+    ("name", "arguments", "options", "ends"),
+    [
+        ("integers", (2, 7), {}, {2, 6}),
+        ("integers", (7,), {}, {0, 6}),
+        ("integers", (2,), {"high": 7, "endpoint": True}, {2, 7}),
+        ("randint", (2, 7), {}, {2, 6}),
+        ("random_integers", (2, 7), {}, {2, 7}),
+        ("random_integers", (7,), {}, {1, 7}),
+    ],
+)
+def test_extreme_integers_are_those_of_a_source(name, arguments, options, ends):
+    drawn = extreme_coin(np.random.default_rng(1), name, np.full(1000, 3), arguments, options)
+    assert set(drawn.tolist()) == {3} | ends
+
+
 TORCH = {
     "uniform_": (lambda t: t.empty(1).uniform_(1.0, 3.0), "uniform", 2.0),
     "uniform_ to": (lambda t: t.empty(1).uniform_(to=3.0), "uniform", 3.0),
@@ -516,6 +532,25 @@ def test_noise_of_pytorch_has_its_law_and_scale(name):
     (quantity,) = found.quantities
     assert found.passed and (quantity.law, quantity.scale) == (law, scale)
     assert quantity.shift == pytest.approx(1.0, rel=1e-6)
+
+
+OF_SCALE_2 = {
+    "uniform": lambda rng: rng.uniform(1.0, 3.0),
+    "uniform by name": lambda rng: rng.uniform(high=3.0, low=1.0),
+    "random.uniform": lambda rng: random.uniform(1.0, 3.0),
+    "exponential": lambda rng: rng.exponential(2.0),
+    "expovariate": lambda rng: random.expovariate(0.5),
+    "logistic": lambda rng: rng.logistic(1.0, 2.0),
+    "gumbel": lambda rng: rng.gumbel(scale=2.0),
+}
+
+
+@pytest.mark.parametrize("name", OF_SCALE_2)
+def test_noise_of_numpy_and_of_random_has_its_scale(name):
+    found = audit.record(lambda x, rng: x + OF_SCALE_2[name](rng), 0.0, 1.0, vectorized=False)
+    (quantity,) = found.quantities
+    assert found.passed and quantity.scale == 2.0
+    assert quantity.shift == pytest.approx(1.0, rel=1e-9)
 
 
 LAZY = """
