@@ -16,8 +16,10 @@ from ._arguments import FloatArray, check_array, check_constants
 from .lmi import Certificate
 
 
-def subsampling_variance(sensitivity: float, n: int, m: int, in_ball: bool = True) -> float:
-    """Return a bound on the variance of a mean of ``m`` of ``n`` gradients (Kuru et al., (3.13)).
+def subsampling_variance(sensitivity: float, n: int, m: int) -> float:
+    r"""Return a bound on the variance of a mean of ``m`` of ``n`` gradients (Kuru et al., (3.13)).
+
+    It bounds the trace of the covariance of the sampling error, and so its norm.
 
     Parameters
     ----------
@@ -25,29 +27,48 @@ def subsampling_variance(sensitivity: float, n: int, m: int, in_ball: bool = Tru
         ``S_1``: largest L1 distance between two samples' gradients.
     n, m : int
         Data and batch size, ``1 <= m <= n``; sampling is without replacement.
-    in_ball : bool
-        Whether every gradient lies in an L1 ball of radius ``S_1 / 2`` (as for logistic loss with
-        bounded rows), for which (3.13) is proved. Otherwise ``S_1^2 / 4`` becomes ``S_1^2 / 2``:
-        one step of the paper's proof is false in general.
 
     Returns
     -------
     float
         ``S_1^2/4 (n - m) / (m (n - 1))``; 0 for the full batch.
 
+    Notes
+    -----
+    *Proof.* The trace is :math:`(n - m)/(m (n - 1))` times the mean square distance of the
+    gradients from their mean, which is at most the squared radius :math:`r^2` of the smallest
+    Euclidean ball around them. To show: :math:`r \le S_1/2`. The center of that ball is a mean of
+    gradients on its sphere. Let X and X' be independent with the law of this mean, the center 0 and
+    r = 1. Then :math:`E X = 0`, :math:`\|X\|_2 = 1`, :math:`w = 1 - X \cdot X' \ge 0` and
+    :math:`E w = 1`, so that it suffices to show :math:`E w \|X - X'\|_1 \ge 2`: two gradients then
+    have at least the distance 2.
+
+    Let k(a, b) be the smaller size of two numbers of the same sign, else 0. From
+    :math:`|a - b| = |a| + |b| - 2 k(a, b)`,
+
+    .. math:: E w \|X - X'\|_1 = 2 E \|X\|_1 - 2 \sum_j E k(X_j, X_j') (1 - \sum_i X_i X_i'),
+
+    where terms with :math:`i \ne j` may be left out: k is positive semidefinite, so
+    :math:`E k(X_j, X_j') X_i X_i' \ge 0`. Let :math:`Y = X_j`. For :math:`0 \le y \le z \le 1`
+
+    .. math:: 2 y (1 - y z) = y (1 - y) (1 + z) + z (1 - z) (1 + y) - (z - y) (1 - z) (1 + y),
+
+    and the last product is not negative. So the part of :math:`E k(Y, Y') (1 - Y Y')` with both
+    positive is at most :math:`E Y^+ (1 - Y^+)` times :math:`P(Y > 0) + E Y^+`, which is at most 1
+    since :math:`E Y^+ = E Y^- \le P(Y < 0)`. With the negative part the sum over j is at most
+    :math:`E \|X\|_1 - E \|X\|_2^2 = E \|X\|_1 - 1`.
+
     Examples
     --------
     >>> subsampling_variance(sensitivity=40.0, n=100_000, m=1000)
     0.396003
-    >>> subsampling_variance(sensitivity=40.0, n=100_000, m=1000, in_ball=False)
-    0.792007
     """
     sensitivity = check_number("sensitivity", sensitivity, low=0.0)
     n = check_int("n", n, low=1)
     m = check_int("m", m, low=1, high=n)
     if m == n:
         return 0.0
-    return sensitivity * sensitivity / (4.0 if in_ball else 2.0) * (n - m) / (m * (n - 1.0))
+    return sensitivity * sensitivity / 4.0 * (n - m) / (m * (n - 1.0))
 
 
 def noise_second_moment(

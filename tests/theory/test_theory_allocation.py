@@ -1,5 +1,6 @@
 """The allocation of a budget: exact, optimal, and equal to closed forms where they exist."""
 
+import itertools
 import math
 
 import numpy as np
@@ -105,24 +106,43 @@ def test_gaussian_allocation(weights, rho, sensitivity):
 
 def test_subsampling_variance_against_enumeration():
     # The error of every 2-of-5 mean, for gradients at the corners of an L1 ball of radius S/2.
-    from itertools import combinations
-
     S = 3.0
     corners = S / 2 * np.array([[1, 0], [-1, 0], [1, 0], [-1, 0], [-1, 0]])
-    means = np.array([corners[list(pair)].mean(0) for pair in combinations(range(5), 2)])
+    means = np.array([corners[list(pair)].mean(0) for pair in itertools.combinations(range(5), 2)])
     error = ((means - corners.mean(0)) ** 2).sum(1).mean()
     bound = theory.subsampling_variance(S, 5, 2)
     assert 0.9 * bound < error <= bound
-    # 001-5: the vertices of a simplex, at distance S, are in no such ball.
+    # The corners of a simplex are as far apart, and in no such ball.
     vertices = S / 2 * np.eye(20)
-    means_error = ((vertices - vertices.mean(0)) ** 2).sum(1).mean()  # m = 1
-    assert theory.subsampling_variance(S, 20, 1, in_ball=False) >= means_error
-    # What is known is that no two gradients are further apart than S, in the L2 norm too.
-    apart = S / math.sqrt(2.0) * np.eye(20)
-    apart_error = ((apart - apart.mean(0)) ** 2).sum(1).mean()
-    bound = theory.subsampling_variance(S, 20, 1, in_ball=False)
-    assert 0.9 * bound <= apart_error <= bound
+    error = ((vertices - vertices.mean(0)) ** 2).sum(1).mean()  # m = 1
+    bound = theory.subsampling_variance(S, 20, 1)
+    assert 0.9 * bound < error <= bound
     assert theory.subsampling_variance(S, 5, 5) == 0.0
+
+
+@given(
+    st.integers(1, 5).flatmap(
+        lambda d: st.lists(st.lists(st.integers(-4, 4), min_size=d, max_size=d), min_size=2)
+    ),
+    st.integers(0, 2**32 - 1),
+)
+def test_the_variance_is_at_most_a_quarter_of_the_squared_l1_diameter(points, seed):
+    """Of one record of n, with the weights that maximize it, by steps to the farthest point."""
+    X = np.array(points, dtype=float)
+    weights = np.random.default_rng(seed).dirichlet(np.full(len(X), 0.3))
+    diameter = np.abs(X[:, None] - X).sum(2).max()
+    for step in 2.0 / np.arange(2, 60):
+        squares = ((X - weights @ X) ** 2).sum(1)
+        assert weights @ squares <= diameter**2 / 4 * (1 + 1e-12)
+        weights *= 1 - step
+        weights[squares.argmax()] += step
+
+
+def test_the_identity_behind_the_variance_of_a_mean():
+    """Both sides have degree 2 in each variable, so 3 x 3 points prove it."""
+    for y, z in itertools.product(range(3), repeat=2):
+        terms = y * (1 - y) * (1 + z) + z * (1 - z) * (1 + y) - (z - y) * (1 - z) * (1 + y)
+        assert terms == 2 * y * (1 - y * z)
 
 
 def test_noise_second_moment_is_a_trace():

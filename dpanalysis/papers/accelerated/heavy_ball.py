@@ -191,12 +191,11 @@ def certified_paths(random: np.random.Generator, cases: int, T: int) -> Iterator
     "Prop. 3.4, (3.15)",
     "rate^{2t} V_0/c + (1-rate^{2t})/(1-rate^2) (L d alpha^2/2) E_T (1 + 2 P12^2/(P22 c L + 2|P|))",
     "[rate^{2t} V_0 + (1-rate^{2t})/(1-rate^2) alpha^2 (P11 + c L/2) E_T]/(c + 2|P|/(L P22)): "
-    "without the factor d, which E_T already contains where it bounds E||w_t||^2 (gradients in an "
-    "L1 ball: 001-5), and useful at c = 0",
+    "without the factor d, which E_T already contains, since it bounds E||w_t||^2 (001-5), and "
+    "useful at c = 0",
     verdict="sharpened",
     hypotheses="F in S_{mu,L}, every LMI found feasible; noise with E||w_t||^2 = E_T",
-    changes="Under Assumption 3.2 alone, the sampling part of E||w_t||^2 may be twice that of E_T: "
-    "the noise term used here then has 2 sigma_s^2.",
+    changes="A function, step size and momentum at which (3.15) is below the bound used here.",
 )
 def certified_bound(effort: Effort) -> Iterator[Evidence]:
     """Take exact expectations over all paths of a two-valued noise, on functions of the class."""
