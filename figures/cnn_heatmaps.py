@@ -36,7 +36,7 @@ def settings(scale: str) -> dict[str, Any]:
     return {
         **chosen,
         "epochs": 3 if mnist else 2,
-        "step_sizes": [0.2, 2.0, 8.0],  # every second one of the paper's, like r and C
+        "step_sizes": [0.2, 2.0, 8.0, 32.0],  # every second one of clipping_heatmaps, like r and C
         "rs": list(RS[::2]),
         "clip_norms": list(CLIP_NORMS[::2]),
         "seeds": 1 if scale == "quick" else 3,
