@@ -389,7 +389,8 @@ def test_a_row_that_grows_in_the_middle_of_a_run_adds_nothing(form, data, tmp_pa
     for name, each in sums.items():
         found, limit = np.asarray(each()), np.asarray(expected[name])
         if form == "mlp":  # a row of zeros still has gradients in the biases
-            assert np.linalg.norm(found - limit) <= len(grown) * rule.clip_norm * replicates
+            most = replicates * rule.clip_norm * (len(grown) + 2.0 * problem.rounding)
+            assert np.linalg.norm(found - limit) <= most
         else:
             np.testing.assert_allclose(
                 found,
