@@ -149,7 +149,8 @@ def clip_losses(losses: np.ndarray, clip: float) -> np.ndarray:
 
 def _clip(values: np.ndarray, low: float, high: float) -> np.ndarray:
     """Clip; a NaN counts as 0, since it would reveal its record."""
-    return np.clip(np.nan_to_num(values, nan=0.0, posinf=high, neginf=low), low, high)
+    clipped = np.clip(values, low, high)
+    return np.where(np.isnan(clipped), 0.0, clipped)
 
 
 # The objective at a public point
