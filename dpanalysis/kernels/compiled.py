@@ -42,6 +42,16 @@ def _read_only(array: np.ndarray) -> np.ndarray:
     return view
 
 
+def sparse_products(X: Any, rows: np.ndarray, ray: np.ndarray) -> np.ndarray:
+    """Return the products (m, K) of rows of a CSR matrix with the columns of ``ray`` (d, K)."""
+    from .csr import csr_products
+
+    products = np.empty((rows.size, ray.shape[1]))
+    matrix = tuple(_read_only(part) for part in (X.data, X.indices, X.indptr))
+    csr_products(matrix, _read_only(rows), _read_only(ray.T), products)
+    return products
+
+
 class CompiledSums:
     """Sums over samples of a NumPy matrix or a SciPy CSR matrix, by Numba.
 

@@ -3,6 +3,9 @@
 The matrix is the tuple ``(data, indices, indptr)``. Its indices are read as unsigned: the
 check for negative ones would double the time of a pass. A block has up to ``max(BLOCK_ROWS, d)``
 rows: clearing a block's sum must cost less than filling it.
+
+Rows of a batch lie far apart, and the processor cannot foresee which comes next: each is prefetched
+:data:`_AHEAD` rows before its use.
 """
 
 from __future__ import annotations
@@ -16,9 +19,11 @@ from numba import uint64
 from .._numba import FAST, INNER, borrowed, finish, first_task, next_task, njit
 from .norms import count_grown, is_inside
 from .rounding import BLOCK_ROWS
-from .tile import SCALE, close_block, fill_tile, new_tile, scale_terms, terms_at
+from .tile import SCALE, close_block, fill_tile, new_tile, prefetch, scale_terms, terms_at
 
-_TILE_ROWS = 256
+_TILE_ROWS, _SHARED_TILE_ROWS = 64, 256  # read again from the caches L1 and L2
+_AHEAD = 16
+_PREFETCHED = 512  # entries; the processor itself prefetches the rest of a longer row
 _ONE, _TWO, _THREE, _FOUR = np.uint64(1), np.uint64(2), np.uint64(3), np.uint64(4)
 
 
@@ -37,6 +42,23 @@ def _product(entries: Any, indices: Any, first: Any, last: Any, w: Any) -> float
         s0 += entries[e] * w[uint64(indices[e])]
         e += _ONE
     return (s0 + s1) + (s2 + s3)
+
+
+@njit(forceinline=True, **INNER)
+def _prefetch_row(matrix: Any, rows: Any, place: int, end: int) -> None:
+    """Prefetch the row that is used :data:`_AHEAD` rows after position ``place``."""
+    if place + _AHEAD >= end:
+        return
+    entries, indices, indptr = matrix
+    i = uint64(rows[place + _AHEAD])
+    first, last = uint64(indptr[i]), uint64(indptr[i + _ONE])
+    last = min(last, first + uint64(_PREFETCHED))
+    for e in range(first, last, uint64(8)):  # entries of 8 bytes in a cache line
+        prefetch(entries, e)
+        prefetch(indices, e)
+    if first < last:
+        prefetch(entries, last - _ONE)
+        prefetch(indices, last - _ONE)
 
 
 @njit(**INNER)
@@ -68,6 +90,8 @@ def csr_range(
         m = min(size, hi - start)
         fill_tile(samples, rows, indexed, start, m, tile)
         for k in range(m):
+            if indexed:
+                _prefetch_row(matrix, rows, start + k, hi)
             i = uint64(index[k])
             first, last = uint64(indptr[i]), uint64(indptr[i + _ONE])
             z[k] = _product(entries, indices, first, last, w)
@@ -149,20 +173,23 @@ def csr_replicates_range(
     block_values = np.zeros(replicates)
     most = max(BLOCK_ROWS, V.shape[0])
     room = most
-    tile = new_tile(_TILE_ROWS)
+    size = _SHARED_TILE_ROWS
+    tile = new_tile(size)
     index, table = tile
-    z = np.empty(replicates * _TILE_ROWS)
-    c = np.empty(replicates * _TILE_ROWS)
+    z = np.empty(replicates * size)
+    c = np.empty(replicates * size)
     z_row = np.empty(replicates)
     c_row = np.empty(replicates)
     known = norms.shape[0] > 0 and limits[2] < math.inf
     bounded = known or min(limits[0], limits[1]) < math.inf
-    sizes, squares, most_c = np.empty(_TILE_ROWS), np.empty(_TILE_ROWS), np.empty(_TILE_ROWS)
+    sizes, squares, most_c = np.empty(size), np.empty(size), np.empty(size)
     grown = 0
-    for start in range(lo, hi, _TILE_ROWS):
-        m = min(_TILE_ROWS, hi - start)
+    for start in range(lo, hi, size):
+        m = min(size, hi - start)
         fill_tile(samples, rows, indexed, start, m, tile)
         for k in range(m):
+            if indexed:
+                _prefetch_row(matrix, rows, start + k, hi)
             i = uint64(index[k])
             z_row[:] = 0.0
             factor = table[SCALE, k]
@@ -171,10 +198,10 @@ def csr_replicates_range(
                 for r in range(replicates):
                     z_row[r] += x * v[r]
             for r in range(replicates):
-                z[r * _TILE_ROWS + k] = z_row[r]
+                z[r * size + k] = z_row[r]
         for r in range(replicates):
             part, count = terms_at(
-                terms, numbers, want_value, want_gradient, z, r * _TILE_ROWS, table, m, c
+                terms, numbers, want_value, want_gradient, z, r * size, table, m, c
             )
             block_values[r] += part
             clipped[r] += count
@@ -183,7 +210,7 @@ def csr_replicates_range(
                 i = uint64(index[k])
                 most_c[k] = 0.0
                 for r in range(replicates):
-                    c_row[r] = c[r * _TILE_ROWS + k]
+                    c_row[r] = c[r * size + k]
                     most_c[k] = max(most_c[k], abs(c_row[r]))
                 factor = table[SCALE, k]
                 first, last = uint64(indptr[i]), uint64(indptr[i + _ONE])
@@ -207,7 +234,7 @@ def csr_replicates_range(
             if bounded and not careful:
                 grown += count_grown(sizes, squares, most_c, table, limits, known, m)
         room -= m
-        if room < _TILE_ROWS or start + m == hi:
+        if room < size or start + m == hi:
             room = most
             close_block(block_values, values)
             if want_gradient:
@@ -245,3 +272,19 @@ def csr_replicates_tasks(
             clipped[t, :] = 0
         t = next_task(queue)
     finish(queue, tasks.shape[0], wake_flags, helper)
+
+
+@njit(**FAST)
+def csr_products(matrix: Any, rows: Any, vectors: Any, products: Any) -> None:
+    """Write the products of the rows with ``vectors`` (K, d) to ``products`` (m, K).
+
+    The bits of a product depend on its row and vector alone.
+    """
+    matrix = borrowed(matrix)
+    entries, indices, indptr = matrix
+    for k in range(rows.size):
+        _prefetch_row(matrix, rows, k, rows.size)
+        i = uint64(rows[k])
+        first, last = uint64(indptr[i]), uint64(indptr[i + _ONE])
+        for c in range(vectors.shape[0]):
+            products[k, c] = _product(entries, indices, first, last, vectors[c])

@@ -96,7 +96,7 @@ def dense_range(
             for q in range(start + size, min(hi, start + 2 * size)):  # the rows of the next tile
                 i = rows[q] if indexed else q
                 for j in range(0, d, line):
-                    prefetch(X, i, j)  # type: ignore[call-arg]
+                    prefetch(X, i * d + j)
         predict(X, index, quads, v, z)
         for k in range(m):
             z[k] *= table[SCALE, k]

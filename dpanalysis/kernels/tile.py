@@ -109,23 +109,23 @@ LINE_BYTES = 64  # size of a cache line
 
 
 @intrinsic
-def prefetch(typingctx: Any, array: Any, i: Any, j: Any) -> Any:
-    """Prefetch the cache line of ``array[i, j]``; it cannot fail."""
-
+def _prefetch(typingctx: Any, array: Any, place: Any) -> Any:
     def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        kind = signature.args[0]
-        view = context.make_array(kind)(context, builder, args[0])
-        item = cgutils.get_item_pointer(
-            context, builder, kind, view, args[1:], wraparound=False, boundscheck=False
-        )
+        view = context.make_array(signature.args[0])(context, builder, args[0])
+        item = builder.bitcast(builder.gep(view.data, [args[1]]), cgutils.voidptr_t)
         number = ir.IntType(32)
         call = ir.FunctionType(ir.VoidType(), [cgutils.voidptr_t, number, number, number])
         function = cgutils.get_or_insert_function(builder.module, call, "llvm.prefetch.p0")
         read, keep, data = number(0), number(3), number(1)
-        builder.call(function, [builder.bitcast(item, cgutils.voidptr_t), read, keep, data])
+        builder.call(function, [item, read, keep, data])
         return context.get_dummy_value()
 
-    return types.void(array, types.int64, types.int64), codegen
+    return types.void(array, types.uint64), codegen
+
+
+#: ``prefetch(array, place)`` prefetches the cache line of an entry, which is counted through the
+#: rows of a C-ordered array; it cannot fail.
+prefetch: Any = _prefetch
 
 
 LABEL, SCALE, NORM, WEIGHT, ONE, LOSS = 0, 1, 2, 3, 4, 5

@@ -8,6 +8,7 @@ from threadpoolctl import threadpool_limits
 
 from dpanalysis import losses
 from dpanalysis.kernels import products
+from dpanalysis.kernels.compiled import sparse_products
 from dpanalysis.kernels.products import REFERENCE, row_product
 from dpanalysis.problems import ERM, Softmax
 
@@ -54,6 +55,28 @@ def test_a_row_has_the_same_bits_in_batched_products(kind):
     for count in COUNTS[:-2]:
         chosen = random.permutation(600)[:count]
         np.testing.assert_array_equal(row_product(rows[:, chosen, :], matrix), whole[:, chosen, :])
+
+
+@pytest.mark.parametrize("kind", ["float32", "float64"])
+@pytest.mark.parametrize("integers", ["int32", "int64"])
+def test_products_of_sparse_rows_do_not_depend_on_the_batch(kind, integers):
+    random = np.random.default_rng(3)
+    dense = random.normal(size=(3000, 700)) * (random.random((3000, 700)) < 0.02)
+    dense[7] = random.normal(size=700)  # longer than what is prefetched
+    dense[8], dense[9, 0] = 0.0, 1e308
+    with np.errstate(over="ignore"):
+        X = sp.csr_array(dense.astype(kind))
+    X.indices, X.indptr = X.indices.astype(integers), X.indptr.astype(integers)
+    ray = random.normal(size=(700, 2))
+    whole = sparse_products(X, np.arange(3000), ray)
+    finite = np.delete(np.arange(3000), 9)
+    np.testing.assert_allclose(whole[finite], X[finite] @ ray, rtol=1e-13, atol=1e-13)
+    assert np.isinf(whole[9]).all() == (kind == "float32")
+    for count in (0, 1, 2, 15, 16, 17, 18, 500):
+        rows = np.sort(random.permutation(3000)[:count])
+        np.testing.assert_array_equal(sparse_products(X, rows, ray), whole[rows])
+        repeated = np.repeat(rows, 2)
+        np.testing.assert_array_equal(sparse_products(X, repeated, ray), whole[repeated])
 
 
 def test_empty_and_sparse_rows():

@@ -13,7 +13,7 @@ from array_api_compat import array_namespace, is_numpy_array
 from ..._parallel import one_blas_thread
 from ...clipping import Clipping
 from ...kernels.array_api import ArraySums, Total, bounded_rows, formula_values, product_sum, within
-from ...kernels.compiled import CompiledSums
+from ...kernels.compiled import CompiledSums, sparse_products
 from ...kernels.kernel_table import is_compiled
 from ...kernels.products import row_product
 from ...kernels.rounding import BLOCK_ROWS
@@ -179,6 +179,10 @@ class InMemoryRows:
 
     def predictions(self, ray: Any, rows: Any) -> tuple[Any, Any]:
         """Return ``<x, w>`` for the columns w of ``ray`` (d, k), shape (m, k), and the labels."""
+        if is_sparse(self.X):  # not copied
+            rows = np.arange(self.n) if rows is None else rows
+            z, labels = sparse_products(self.X, rows, ray), self.y[rows]
+            return (z if self.scale is None else z * self.scale[rows, None]), labels
         data, labels, scale = self._take(rows)
         # The caller bounds values that overflow; a warning would reveal them.
         with one_blas_thread(), np.errstate(all="ignore"):
