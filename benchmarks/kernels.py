@@ -117,8 +117,11 @@ def sparse(key: str, n: int, d: int, entries: int, quick: bool) -> Iterator[Row]
             )
 
 
-def minibatch(n: int, d: int, rate: float, quick: bool) -> Iterator[Row]:
-    X, y, w, _ = data.dense(n, d)
+def minibatch(
+    key: str, n: int, d: int, rate: float, quick: bool, entries: int = 0
+) -> Iterator[Row]:
+    """Time gradients of random batches, of sparse rows if they have a number of ``entries``."""
+    X, y, w, _ = data.csr(n, d, entries) if entries else data.dense(n, d)
     problem, random = ERM(X, y, losses.Logistic()), np.random.default_rng(4)
     for sampling in (Poisson(rate), WithoutReplacement(round(rate * n))):
         poisson = isinstance(sampling, Poisson)
@@ -133,20 +136,19 @@ def minibatch(n: int, d: int, rate: float, quick: bool) -> Iterator[Row]:
         for threads in thread_counts():
             with peers(
                 EVERYONE[:1]
-                if _spare(threads, quick)
+                if entries or _spare(threads, quick)
                 else ("numpy_forms", "jax_forms", "opacus_forms"),
                 "minibatch",
                 threads,
-                {"n": n, "d": d, "rate": rate, "poisson": poisson},
+                {"n": n, "d": d, "rate": rate, "poisson": poisson}
+                | ({"entries": entries} if entries else {}),
                 lambda name, first=first: first,
             ) as others:
                 yield from compare(
-                    "minibatch gradient",
-                    f"{case}, {used(threads)}",
-                    here(ours, threads),
-                    others,
-                    effort(quick),
+                    key, f"{case}, {used(threads)}", here(ours, threads), others, effort(quick)
                 )
+        if entries:
+            continue
         yield from compare(
             "draw",
             case,
@@ -257,7 +259,9 @@ def run(quick: bool) -> Iterator[Row]:
     yield from dense("gradient in cache", 100_000, 20, "float64", "logistic", not quick, quick)
     yield from sparse("CSR gradient, Adult-like", 32_561, 124, 14, quick)
     yield from sparse("CSR gradient", 100_000, 54, 12, quick)
-    yield from minibatch(495_141 // (data.SHRINK if quick else 1), 54, 0.01, quick)
+    n = 495_141 // (data.SHRINK if quick else 1)
+    yield from minibatch("minibatch gradient", n, 54, 0.01, quick)
+    yield from minibatch("CSR minibatch gradient, Adult-like", 48_842, 124, 0.1, quick, 14)
     yield from replicates(100_000, 20, 20, quick)
     yield from rules(100_000, 20, quick)
     yield from own_loss(100_000, 20, quick)

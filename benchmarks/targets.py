@@ -74,6 +74,7 @@ TARGETS: dict[str, Target] = {
     "dense rows, float32/NumPy closed form": Target("faster", 1.0, 1.5),
     "CSR rows/SciPy closed form": Target("faster", 1.0, 1.5),
     "minibatch gradient/NumPy on X[idx]": Target("faster", 1.3, 2.0),
+    "CSR minibatch gradient, Adult-like/SciPy on X[idx]": Target("faster", 1.3, 2.0),
     "draw/its gradient": Target("times", 0.25, 0.1),
     f"replicates/{SINGLE_PASSES}": Target("faster", 1.7, 3.0),
     f"own loss, compiled/{BUILT_IN}": Target("times", 1.5, 1.2),

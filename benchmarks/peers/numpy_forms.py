@@ -65,15 +65,18 @@ def sparse(n: int, d: int, entries: int) -> dict[str, Callable[[], Any]]:
     return {"SciPy closed form": lambda: clipped(X, y, w, norms, "logistic")}
 
 
-def minibatch(n: int, d: int, rate: float, poisson: bool) -> dict[str, Callable[[], Any]]:
-    X, y, w, norms = data.dense(n, d)
+def minibatch(
+    n: int, d: int, rate: float, poisson: bool, entries: int = 0
+) -> dict[str, Callable[[], Any]]:
+    """Return the gradient of gathered rows, sparse ones if they have a number of ``entries``."""
+    X, y, w, norms = data.csr(n, d, entries) if entries else data.dense(n, d)
     rows = itertools.cycle(data.batches(n, rate, poisson))
 
     def gathered() -> np.ndarray:
         chosen = next(rows)
         return clipped(X[chosen], y[chosen], w, norms[chosen], "logistic")
 
-    return {"NumPy on X[idx]": gathered}
+    return {f"{'SciPy' if entries else 'NumPy'} on X[idx]": gathered}
 
 
 def replicates(n: int, d: int, R: int) -> dict[str, Callable[[], Any]]:
