@@ -157,10 +157,8 @@ def chance_by_law(correct: int, guesses: int, canaries: int, mu: float, most: fl
         return most
     while high - low > 1e-3:
         middle = 0.5 * (low + high)
-        if _possible(math.exp(middle), correct, guesses, canaries, mu):
-            low = middle
-        else:
-            high = middle
+        possible = _possible(math.exp(middle), correct, guesses, canaries, mu)
+        low, high = (middle, high) if possible else (low, middle)
     return math.exp(high)
 
 
@@ -312,17 +310,11 @@ def verify_with_canaries(
     )
     found = _lower_bound(correct, guesses, canaries, asked, miss)
     return CanaryVerdict(
-        refuted=found > asked.level,
-        bound=found,
-        bounded=asked.name,
-        claim=asked.level,
-        delta=asked.delta,
-        confidence=confidence,
+        **asked.judged(found, confidence),
         canaries=canaries,
         guesses=guesses,
         correct=correct,
         p_value=_chance(correct, guesses, canaries, asked, asked.level),
-        notes=asked.notes,
     )
 
 

@@ -172,17 +172,11 @@ def verify_gaussian(
         void, least, estimate = _bound_mu((runs[0].values, runs[1].values), 1.0 - confidence, fit)
     bound = least if asked.name == "mu" else _epsilon(least, asked.delta)
     return GaussianVerdict(
-        refuted=bound > asked.level,
+        **asked.judged(bound, confidence),
         void=void,
-        bound=bound,
-        bounded=asked.name,
-        claim=asked.level,
-        delta=asked.delta,
-        confidence=confidence,
         least_mu=least,
         estimate=estimate,
         samples=samples,
-        notes=asked.notes,
     )
 
 

@@ -77,6 +77,18 @@ class ParsedClaim:
         """The pairs of probabilities that the claim allows."""
         return GaussianLimit() if self.name == "mu" else ApproximateLimit(self.delta)
 
+    def judged(self, bound: float, confidence: float) -> dict[str, Any]:
+        """Return the fields of :class:`VerdictBase` for a lower bound on the parameter."""
+        return {
+            "refuted": bound > self.level,
+            "bound": bound,
+            "bounded": self.name,
+            "claim": self.level,
+            "delta": self.delta,
+            "confidence": confidence,
+            "notes": self.notes,
+        }
+
 
 @dataclass(frozen=True, eq=False, repr=False, kw_only=True)
 class VerdictBase:
@@ -427,12 +439,7 @@ def verify_privacy(
         vectorized=bool(vectorized),
     )
     return Verdict(
-        refuted=found.level > asked.level,
-        bound=found.level,
-        bounded=asked.name,
-        claim=asked.level,
-        delta=asked.delta,
-        confidence=confidence,
+        **(asked.judged(found.level, confidence) | {"notes": asked.notes + found.notes}),
         event=found.event,
         likelier=found.likelier,
         counts=found.counts,
@@ -441,7 +448,6 @@ def verify_privacy(
         bounds=found.pair,
         untested=found.level == 0.0
         and never_looks(mechanism, dataset, neighbour, bool(vectorized)),
-        notes=asked.notes + found.notes,
     )
 
 

@@ -25,7 +25,7 @@ import os
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from scipy import special
@@ -43,7 +43,6 @@ from ..privacy.queries import (
     NoisyCurvature,
     NoisyHessian,
     NoisyValue,
-    Query,
     Ray,
     decrease_sensitivity,
     hessian_sensitivity,
@@ -297,7 +296,7 @@ class QueryCounter:
         self, method: CurvatureMethod, oracle: PrivateOracle, plan: SecondOrderPlan
     ) -> None:
         self._method, self._oracle, self._plan = method, oracle, plan
-        self.facts, self.iterations = oracle.facts, plan.iterations
+        self.facts, self.iterations, self.ask = oracle.facts, plan.iterations, oracle.ask
         self.gradients = self.hessians = 0
 
     @property
@@ -307,10 +306,6 @@ class QueryCounter:
         if price is None:
             return math.inf
         return price.limit - sum(map(price.cost, self._oracle.ledger.events))
-
-    def ask(self, query: Query, sampling: Sampling) -> Any:
-        """Return the answer to a query on a separate batch."""
-        return self._oracle.ask(query, sampling)
 
     def gradient(self, w: np.ndarray, noise: Noise) -> np.ndarray:
         """Return the noisy gradient at ``w`` (d,)."""

@@ -9,7 +9,7 @@ import re
 import textwrap
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from itertools import groupby
 
 from .claim import NOT_PRINT, SHOWN, VERDICTS, Claim, Evidence, Outcome, Paper, paper_of
@@ -234,16 +234,8 @@ def to_json(table: Table) -> str:
 
 
 def _row(evidence: Evidence) -> dict[str, object]:
-    return {
-        "about": evidence.about,
-        "what": evidence.what,
-        "value": _number(evidence.value),
-        "sense": evidence.sense,
-        "bound": _number(evidence.bound),
-        "tolerance": evidence.tolerance,
-        "cases": evidence.cases,
-        "holds": evidence.holds,
-    }
+    numbers = {name: _number(getattr(evidence, name)) for name in ("value", "bound")}
+    return {**asdict(evidence), **numbers, "holds": evidence.holds}
 
 
 def _number(value: float) -> float | str:

@@ -166,10 +166,8 @@ class Threshold:
 
     def __init__(self, random: Random, law: str, scale: float, query_scale: float) -> None:
         self._random, self._law = random, law
-        self._scale, self._query_scale = (
-            check_scale("scale", scale),
-            check_scale("scale", query_scale),
-        )
+        self._scale = check_scale("scale", scale)
+        self._query_scale = check_scale("scale", query_scale)
         if isinstance(random, SystemRandom):
             exact_noise.check_grid_range([each for each in (scale, query_scale) if each])
             self._noise = exact_noise.LAWS[law](random, 1)

@@ -373,12 +373,9 @@ def horizon_bounds(
         # sum_j a_{t,j}^(1/3) satisfies the recursion with cube roots.
         cubes = _scan(np.cbrt(factors), np.cbrt(gains)) ** 3
         noise_error = dimension * (sensitivity / (n_ * epsilon)) ** 2 * cubes
-        return transient + subsampling + noise_error
-    return (
-        transient
-        + subsampling
-        + dimension * _optimal_noise(factors, gains, epsilon, sensitivity, n_, m_)
-    )
+    else:
+        noise_error = dimension * _optimal_noise(factors, gains, epsilon, sensitivity, n_, m_)
+    return transient + subsampling + noise_error
 
 
 def _scan(factors: FloatArray, gains: FloatArray) -> FloatArray:

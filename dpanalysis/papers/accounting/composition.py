@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -459,16 +460,6 @@ def filters(effort: Effort) -> Iterator[Evidence]:
     )
 
 
-class _Anything:
-    """A guard that grants everything."""
-
-    def can_spend(self, event: Event) -> bool:
-        return True
-
-    def spend(self, event: Event) -> None:
-        pass
-
-
 def plan_ratio(losses: Array, delta: float, shares: Array, flips: Array) -> float:
     """Attack a plan: losses fixed beforehand, the direction of each chosen adaptively."""
     events = [Pure(float(loss)) for loss in losses]
@@ -483,7 +474,8 @@ def plan_ratio(losses: Array, delta: float, shares: Array, flips: Array) -> floa
         coins[node] = pair if flips[node] > 0.0 else pair[::-1]
     for event in events:
         plan.spend(event)
-    return pair_quotient(delta, transcript(_Anything(), coins), epsilon=epsilon, tolerance=1e-5)
+    anything = SimpleNamespace(can_spend=lambda event: True, spend=lambda event: None)  # a guard
+    return pair_quotient(delta, transcript(anything, coins), epsilon=epsilon, tolerance=1e-5)
 
 
 @register(

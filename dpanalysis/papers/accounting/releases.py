@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -420,10 +421,7 @@ def blocks_cost(effort: Effort) -> Iterator[Evidence]:
                 "w": 10.0 * np.tile(corner, K), "first": np.zeros(4), "second": corner,
                 "scale": 0.01, "convexity": 1e3,
             }  # fmt: skip
-
-            def ratio(relation: str = relation, **at: Any) -> float:
-                return blocks_ratio(relation=relation, **at)
-
+            ratio = partial(blocks_ratio, relation=relation)
             yield from attack(
                 effort, f"{what}, {relation}", ratio, space, cost=4, guesses=[far],
                 tight=1e-3 if attained else None, tolerance=1e-8,

@@ -348,30 +348,22 @@ def gaussian_law(std: float, order: float) -> Laws:
     return mass * np.exp(-0.5 * (z - 1.0 / std) ** 2), mass * np.exp(-0.5 * z * z)
 
 
-def batch_ratio(order: float, rate: float, parts: list[tuple[Event, Laws]]) -> float:
-    """Attack the Renyi cost of one Poisson batch with several releases, given their pairs."""
-    events, laws = zip(*parts)
-    bound = float(Sampled(Poisson(rate), list(events)).rdp_cost(np.array([order]))[0])
-    return pair_quotient(bound, mixed(rate, product(*laws)), order=order, tolerance=1e-6)
+def batch_ratio(order: float, rate: float, response: float, event: Event, laws: Laws) -> float:
+    """Attack the Renyi cost of a release and randomized response on one Poisson batch."""
+    both = Sampled(Poisson(rate), [event, Pure(response)]).rdp_cost(np.array([order]))[0]
+    joint = mixed(rate, product(laws, randomized_response(response)))
+    return pair_quotient(float(both), joint, order=order, tolerance=1e-6)
 
 
 def laplace_and_response(excess: float, rate: float, loss: float, response: float) -> float:
     """Attack a Laplace release and randomized response on one batch."""
-    parts = [
-        (Laplace(1.0, loss), laplace_law(loss)),
-        (Pure(response), randomized_response(response)),
-    ]
-    return batch_ratio(1.0 + excess, rate, parts)
+    return batch_ratio(1.0 + excess, rate, response, Laplace(1.0, loss), laplace_law(loss))
 
 
 def gaussian_and_response(excess: float, rate: float, std: float, response: float) -> float:
     """Attack a Gaussian release and randomized response on one batch."""
     order = 1.0 + excess
-    parts = [
-        (Gaussian(std, 1.0), gaussian_law(std, order)),
-        (Pure(response), randomized_response(response)),
-    ]
-    return batch_ratio(order, rate, parts)
+    return batch_ratio(order, rate, response, Gaussian(std, 1.0), gaussian_law(std, order))
 
 
 @register(

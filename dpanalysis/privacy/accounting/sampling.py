@@ -181,9 +181,7 @@ class WithReplacement(_FixedSize):
     def draw(self, n: int, random: Random) -> NDArray[np.int64]:
         """Return m sorted row numbers, with multiplicity."""
         self.validate(n)
-        if isinstance(random, SystemRandom):
-            return np.sort(random.integers(n, size=self.m))
-        return np.sort((random.random(self.m) * n).astype(np.int64))
+        return np.sort(_integers(random, n, self.m))
 
 
 @dataclass(frozen=True)

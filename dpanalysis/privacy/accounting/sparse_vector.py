@@ -170,10 +170,6 @@ def rdp_above_threshold(
     return as_scalar(np.array(cost).reshape(order.shape))
 
 
-def _rdp_gaussian(orders: ArrayLike, shift: float) -> Any:
-    return rdp_gaussian(orders, 1.0 / shift)
-
-
 @lru_cache(maxsize=4096)
 def _bound(
     order: float,
@@ -186,7 +182,7 @@ def _bound(
 ) -> float:
     """Return the smallest of the bounds of this module's docstring at one order."""
     laplace = noise == "laplace"
-    release = rdp_laplace if laplace else _rdp_gaussian
+    release = rdp_laplace if laplace else lambda a, shift: rdp_gaussian(a, 1.0 / shift)
     bounds = [cap * release(order, 1.0 / second)]
     # Queries that share a value have sensitivity 1 too, and that bound may be smaller.
     kinds = [(2.0 * second, True), (second, False)] if shared else [(second, False)]

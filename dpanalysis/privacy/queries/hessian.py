@@ -132,7 +132,7 @@ class NoisyHessian(Query):
 
 
 @dataclass(frozen=True, eq=False)
-class NoisyCurvature(Query):
+class NoisyCurvature(NoisyHessian):
     r"""The smallest eigenvalue of :class:`NoisyHessian`, and its eigenvector, by Lanczos' method.
 
     The matrix is not formed: its noise is :math:`(G + G^\top)/2` with independent entries of G,
@@ -161,25 +161,14 @@ class NoisyCurvature(Query):
     Gao and Wright (2023), Appendix C; errata 003-11.
     """
 
-    w: np.ndarray
-    std: float
     iterations: int
     evaluates = "hvp"
 
     def __post_init__(self) -> None:
-        check_finite("w", np.asarray(self.w))
-        check_number("std", self.std, low=0.0)
+        super().__post_init__()
         check_int("iterations", self.iterations, low=1)
 
-    def event(self, facts: PublicFacts, sampling: Sampling) -> Gaussian | None:
-        """Return the cost of the noisy Hessian."""
-        return NoisyHessian(self.w, self.std).event(facts, sampling)
-
-    def iterates(self) -> tuple[np.ndarray, ...]:
-        """Return the point."""
-        return (self.w,)
-
-    def answer(self, records: Records, random: Any) -> tuple[tuple[float, np.ndarray], int]:
+    def answer(self, records: Records, random: Any) -> tuple[Any, int]:
         """Return ((eigenvalue, eigenvector (d,)), number of products)."""
         problem, d = records.problem, len(self.w)
         if isinstance(random, mechanisms.SystemRandom) and d <= _MOST_EXACT:
