@@ -14,6 +14,7 @@ from dpanalysis.experiments import SweepError, sweep
 from dpanalysis.experiments.sweep import provenance
 
 from . import _ledger, load
+from ._provenance import LAST_BITS
 
 __all__ = ["TOLERANCE", "close_row", "tolerances", "verify"]
 
@@ -125,13 +126,13 @@ def _tables(name: str, about: dict[str, Any], folder: Path, jobs: int) -> tuple[
 def _how(exactly: int, total: int) -> str:
     if exactly == total:
         return "to the last bit"
-    return f"to {TOLERANCE:g} or the figure's tolerance, since versions or processor differ"
+    return f"to {TOLERANCE:g} or the figure's tolerance, since versions, processor or sums differ"
 
 
 def _same_bits(maker: dict[str, str], module: str) -> bool:
-    """Return whether identical bits are expected: everything but the code is unchanged."""
+    """Return whether identical bits are expected: the code may differ, not its last bits."""
     now = provenance(module)
-    if maker.get("device", "cpu") != "cpu":
+    if maker.get("device", "cpu") != "cpu" or maker.get("last_bits", "1") != LAST_BITS:
         return False
     return all(maker.get(key) == now[key] for key in now if key not in ("code", "dpanalysis"))
 

@@ -155,6 +155,14 @@ def test_verify(tiny, monkeypatch, capsys, same):
     assert code == (1 if same else 0)
 
 
+def test_the_same_bits_are_expected_where_the_package_has_not_changed_them():
+    maker = {**_verify.provenance(__name__), **_provenance.here("kuru_fig1")}
+    assert _verify._same_bits(maker, __name__)
+    for other in ({**maker, "last_bits": "1"}, {**maker, "numpy": "1.0"}):
+        assert not _verify._same_bits(other, __name__)
+    assert not _verify._same_bits({k: v for k, v in maker.items() if k != "last_bits"}, __name__)
+
+
 ORIGINAL = cube
 
 
