@@ -44,6 +44,11 @@ class Words:
         """Return the display name of a verdict."""
         return self.shown.get(verdict, verdict)
 
+    def of(self, claim: Claim, verdict: str) -> str:
+        """Return the name of a claim's verdict, with what it judges if that is not the print."""
+        judged = NOT_PRINT.get(claim.judges)
+        return f"{self.name(verdict)}: {judged}" if judged else self.name(verdict)
+
 
 PAPERS = Words(
     title="What the papers print, and what is true",
@@ -129,15 +134,17 @@ def listed_html(claims: Sequence[Claim]) -> str:
 
 def _listed(claims: Sequence[Claim]) -> Iterator[tuple[str, str, str, str]]:
     for claim in claims:
-        label, verdict = paper_of(claim.paper).label, PAPERS.name(claim.verdict)
+        label, verdict = paper_of(claim.paper).label, PAPERS.of(claim, claim.verdict)
         yield claim.id, label, verdict, claim.printed
 
 
 def summary(table: Table) -> str:
     """Return one sentence: claims of each verdict, failures, time."""
-    found = Counter(outcome.verdict for outcome in table)
     words = table.words
-    parts = [f"{found[name]} {words.name(name)}" for name in words.meanings if found[name]]
+    found = Counter(words.of(outcome.claim, outcome.verdict) for outcome in table)
+    order = {words.name(verdict): place for place, verdict in enumerate(words.meanings)}
+    names = sorted(found, key=lambda name: order[name.partition(":")[0]])
+    parts = [f"{found[name]} {name}" for name in names]
     counted = f"{len(table)} claims" + (": " + ", ".join(parts) if parts else "")
     failed = ", ".join(outcome.claim.id for outcome in table.failed)
     end = f"FAILED: {failed}" if failed else "none failed"
@@ -165,7 +172,7 @@ def to_text(table: Table) -> str:
 def _lines(outcome: Outcome, words: Words) -> Iterator[str]:
     claim = outcome.claim
     failed = f"  FAILED (expected: {words.name(outcome.expected)})" if outcome.failed else ""
-    head = f"{claim.id:6}  {words.name(outcome.verdict):9}  {_plain(claim.source)}{failed}"
+    head = f"{claim.id:6}  {words.of(claim, outcome.verdict):9}  {_plain(claim.source)}{failed}"
     yield f"{head:<{WIDTH - 9}} {outcome.seconds:6.1f} s"
     names = {"premise": "premise", "printed": words.first, "step": "step", "used": words.second}
     for about, statement, evidence in _halves(outcome, words):
@@ -311,7 +318,7 @@ def _not_print(table: Table) -> list[str]:
 def _markdown_row(outcome: Outcome) -> str:
     claim = outcome.claim
     evidence = "; ".join(f"{'✓' if e.holds else '✗'} {e}" for e in outcome.evidence)
-    used, verdict = claim.used or "as printed", PAPERS.name(outcome.verdict)
+    used, verdict = claim.used or "as printed", PAPERS.of(claim, outcome.verdict)
     cells = (claim.id, claim.source, claim.printed, verdict, used, evidence)
     return "| " + " | ".join(cell.replace("\\|", "|").replace("|", "\\|") for cell in cells) + " |"
 
@@ -391,7 +398,7 @@ def _html_row(outcome: Outcome, words: Words) -> str:
     return (
         f"<tr class='{'failed' if outcome.failed else 'passed'}'>"
         f"<td>{claim.id}<div class='source'>{_rich(claim.source)}</div></td>"
-        f"<td class='{outcome.verdict}'>{words.name(outcome.verdict)}{expected}</td>"
+        f"<td class='{outcome.verdict}'>{words.of(claim, outcome.verdict)}{expected}</td>"
         f"<td>{cells['printed']}{notes}</td><td>{cells['used']}{error}</td>"
         f"<td>{outcome.seconds:.1f}</td></tr>"
     )

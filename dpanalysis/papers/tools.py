@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -14,7 +14,8 @@ from scipy import fft, optimize, special, stats
 from .. import privacy
 from ..audit.attack import Range, worst_case
 from ..audit.exact import Density, hockey_stick, renyi_divergence
-from .registry import Effort
+from .claim import Check
+from .registry import Effort, Evidence
 
 Array: TypeAlias = NDArray[np.float64]
 Laws: TypeAlias = tuple[Array, Array]
@@ -67,6 +68,11 @@ def search_max(
         effort, lambda **at: -function(**at), space, cost=cost, guesses=guesses, **sizes
     )
     return -opposite
+
+
+def of_adversary(adversary: Check, effort: Effort) -> Iterator[Evidence]:
+    """Yield the evidence of an adversary about the printed statement."""
+    yield from (each for each in adversary(effort) if each.about == "printed")
 
 
 def upper_limit(count: int, runs: int) -> float:

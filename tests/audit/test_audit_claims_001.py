@@ -179,6 +179,7 @@ FAULTS = [
     ("001-31", theory, "heavy_ball_optimal_momentum", lambda steps, mu, L: 0.5 + 0.0 * steps),
     ("001-32", theory, "noise_second_moment", scaled(theory.noise_second_moment, 0.5)),
     ("001-36", accelerated_privacy, "loss_of_iterates", lambda random, beta, n: 1.0 - 0.1 * beta),
+    ("001-37", heavy_ball, "noise_term", lambda *at: 0.0),
     ("001-34", theory, "allocate_gaussian", scaled(theory.allocate_gaussian, 1.01)),
 ]  # fmt: skip
 WEIGHTS, STAGES = theory.nesterov_weights, theory.multistage_weights

@@ -154,6 +154,7 @@ class Generous(Filter):
     [
         ("002-1", line_search, "loss_changes", lambda before, after: 1.1 * (before - after)),
         ("002-2", line_search, "rdp_above_threshold", half(half(line_search.rdp_above_threshold))),
+        ("002-2", line_search, "printed_above_threshold", lambda *at: 2.0),
         ("002-3", line_search, "rdp_above_threshold", half(line_search.rdp_above_threshold)),
         ("002-4", line_search_batch, "amplified", separately),
         ("002-5", line_search_batch, "amplified", separately),

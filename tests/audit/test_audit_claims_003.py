@@ -149,6 +149,7 @@ WRONG = [
     ("003-18", theory, "second_order_batch", half_a_batch),
     ("003-19", second_order, "rdp_gaussian", lambda a, s: 0.45 * np.asarray(a) / s**2),
     ("003-20", second_order, "advanced_noise", lambda epsilon, delta, T, s: 0.5),
+    ("003-31", second_order, "gaussian_delta", lambda std, epsilon: 1.01),
     ("003-21", theory_of_data, "hessian_noise_norm", lambda d, s, eta: 0.5 * s),
     ("003-29", convergence, "entry", lambda *at: 2.0 * entry(*at)),
     ("003-29", convergence, "entry", lambda *at: 0.5 * entry(*at)),

@@ -24,7 +24,7 @@ Theorem A.1 | bounds-2 bounds-10 | the Laplace mechanism
 Theorem A.2 | 001-20 |
 Theorem A.3 | 001-1 bounds-11 |
 Proposition 3.1 | 001-1 |
-Assumption 3.2 | holds: 001-17 | for logistic regression with S_1 = 40; the sentence before (5.2) has "=" for all x; `RowBound`
+Assumption 3.2 | holds: 001-17 | for logistic regression with S_1 = 40; `RowBound`
 Proposition 3.3 | 001-4 001-5 |
 Proposition 3.4 | 001-3 001-6 001-26 | `python -m figures lmi_map`
 Theorem 3.5 | 001-7 001-30 | for noise of mean 0 given both points, the proof repaired; given x_t alone it is false
@@ -64,13 +64,14 @@ Headline: averaging noisy gradients improves the privacy level | 001-36 |
 Headline: sigma_T of section 3.2 is private | 001-8 |
 Headline: epsilon = 1 in all runs, with L estimated from the data | 001-18 |
 Headline: accelerated methods beat DP-GD at the best T | drawn: 001-27 | at the paper's size, m = n and m = 1000: `python -m figures kuru_fig3 kuru_fig4`; the claim runs a small problem
-Headline: fewer iterations are better for accelerated methods | drawn: 001-27 001-33 | `python -m figures kuru_fig3 kuru_fig4`; the best T of DP-GD is 500, not 1000
+Headline: fewer iterations are better for accelerated methods | drawn: 001-27 001-33 | `python -m figures kuru_fig3 kuru_fig4`; the best T of DP-GD is 500 in the repository's curves
 Headline: an even division of the budget is not optimal | 001-12 |
 Headline: the optimized methods are best | drawn: 001-28 | at the paper's size: `python -m figures kuru_fig3 kuru_fig4`; the claim runs a small problem
 Headline: DP-NAG-opt is robust to a small step, DP-MASG-opt is not | drawn: 001-28 | at the paper's size: `python -m figures kuru_fig3 kuru_fig4`; the claim runs a small problem
 Headline: dividing the noise helps under subsampling, too | drawn: 001-13 | with noise that is private: `python -m figures kuru_fig4`; not for DP-MASG at c = .1, there and in the repository's curves
 Headline: full data give a smaller error than batches | 001-29 |
 Headline: a better rate costs more noise (section 3.2) | 001-31 |
+Footnote 1: the constant of C_t in the figure | 001-37 |
 Headline: zCDP has a closed form without subsampling (section 6) | 001-34 | `theory.allocate_gaussian`
 Headline: the published code is private | 001-19 |
 """

@@ -819,8 +819,8 @@ def closed_form_of_zcdp(effort: Effort) -> Iterator[Evidence]:
 @register(
     "001-35",
     "Prop. 4.2, section 6",
-    "b_t proportional to a_{T,t}^(-1/3), or sigma_t^2 to a_{T,t}^(-1/2) for zCDP, is the best "
-    "independent noise",
+    "b_t proportional to a_{T,t}^(-1/3) is the best independent noise; for zCDP section 6 has a "
+    "closed form without printing it, read as sigma_t^2 proportional to a_{T,t}^(-1/2)",
     "the allocation is optimal on full batches: no Gaussian noise, however correlated over the "
     "iterations, has a smaller error on a quadratic than independent noise with sigma_t^2 "
     "proportional to M_tt^(-1/2), M the Gram matrix of the last iterate's error "

@@ -21,6 +21,7 @@ from ..tools import (
     epsilon_bounds,
     excess_at_share,
     excess_of_full_batches,
+    of_adversary,
     search_max,
 )
 
@@ -35,11 +36,6 @@ def adaptive(norm: Any, r: Any) -> Any:
 def automatic(norm: Any, r: Any) -> Any:
     """Return the weight of Auto-S and NSGD, 1/(||g|| + r), over C."""
     return 1 / (norm + r)
-
-
-def of_adversary(adversary: Callable[[Effort], Any], effort: Effort) -> Iterator[Evidence]:
-    """Yield the evidence of an adversary about the printed statement."""
-    yield from (each for each in adversary(effort) if each.about == "printed")
 
 
 # --- 000-1 to 000-4: the weight ---
@@ -142,9 +138,9 @@ def sharper(L0: float, L1: float, tau0: float, tau1: float, r: float) -> float:
 @register(
     "000-3",
     "Lemma 2",
-    "(L0 + L1 \\|\\|grad f\\|\\|) w <= the larger of two terms, which is always the second, "
+    "(L0 + L1 \\|\\|grad f\\|\\|) w <= the larger of two terms, the second of them "
     "(A/sqrt r + L1)/(1 - tau1), A = L0 (1 - tau1) + L1 tau0",
-    "(A/(2 sqrt r - r) + L1)/(1 - tau1)",
+    "(A/(2 sqrt r - r) + L1)/(1 - tau1); of the printed two the second is always the larger",
     verdict="sharpened",
 )
 def weighted_smoothness(effort: Effort) -> Iterator[Evidence]:

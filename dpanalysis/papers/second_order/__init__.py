@@ -22,7 +22,7 @@ Definition A.1 | used | (epsilon, delta)-DP, replace-one: `privacy.epsilon`
 Definition A.2 | used | `audit.renyi_divergence`
 Definition A.3 | used | Renyi DP: `Event.rdp_cost`
 Definition A.4 | used | zCDP: `Event.zcdp_cost`
-Definition B.1 | standard | Dwork and Roth (2014), for epsilon < 1, which it does not say, and with the sensitivity once; the exact delta is used (bounds-8, bounds-9)
+Definition B.1 | 003-31 | of Dwork, Roth (2014), for epsilon < 1, which it does not say; Theorem B.8 has it
 Assumption 1 | 003-15 |
 Assumption 2 | 003-1 003-5 003-15 |
 Algorithm 1 | 003-2 003-4 | `methods.SecondOrder`

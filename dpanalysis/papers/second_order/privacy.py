@@ -33,6 +33,7 @@ from ..tools import (
     Array,
     gaussian_mixture,
     largest_delta,
+    of_adversary,
     randomized_response,
     renyi,
     search_max,
@@ -707,6 +708,52 @@ def small_fraction(effort: Effort) -> Iterator[Evidence]:
         f"loss distributions ({by['tightest']:.1f})"
     )
     yield used(what, by["rdp"] / by["tightest"], ">=", 10.0)
+
+
+# --- 003-31: Definition B.1 ---
+
+
+def for_definition_b1(effort: Effort) -> Iterator[Evidence]:
+    """Read the sensitivity as counted once, in the paper's favor: at 1 it makes no difference."""
+    delta, epsilon = 1e-5, 20.0
+    noise = math.sqrt(2.0 * math.log(1.25 / delta)) / epsilon
+    yield premise(
+        "1.25 exp(-(sigma epsilon)^2/2)",
+        1.25 * math.exp(-0.5 * (noise * epsilon) ** 2),
+        "<=",
+        delta * (1.0 + 1e-9),
+    )
+    limit = 0.5 + epsilon * noise**2  # the loss exceeds epsilon beyond it
+    above = stats.norm.sf((limit - 1.0) / noise)
+    exact = above - math.exp(epsilon + stats.norm.logsf(limit / noise))
+    yield printed("delta of Gaussian noise, epsilon = 20, sensitivity 1", exact, "<=", delta)
+
+
+@register(
+    "003-31",
+    "Definition B.1 (Dwork and Roth 2014, Theorem A.1)",
+    "h(D) + N(0, Delta^2 sigma^2 I) is (epsilon, delta)-DP for sigma >= sqrt(2 ln(1.25/delta)) "
+    "Delta/epsilon, at any epsilon",
+    "for epsilon < 1, and with the sensitivity once, as in the source; the exact delta is used "
+    "(bounds-8, bounds-9)",
+    verdict="corrected",
+    says="'sigma >= sqrt(2 ln(1.25/delta)) Delta_2(f)/eps. Then, the Gaussian Mechanism G_sigma h "
+    "satisfies (eps, delta)-differential privacy.'",
+    hypotheses="sensitivity 1, delta = 1e-5, epsilon = 20",
+    changes="'For any epsilon in (0, 1)', the words of the source: Theorem B.8, which uses it, has "
+    "its epsilons below 1.",
+    adversary=for_definition_b1,
+)
+def gaussian_definition(effort: Effort) -> Iterator[Evidence]:
+    """Compute exact deltas, below epsilon = 1 and above."""
+    yield from of_adversary(for_definition_b1, effort)
+
+    def excess(epsilon: float, delta: float) -> float:
+        return gaussian_delta(math.sqrt(2.0 * math.log(1.25 / delta)) / epsilon, epsilon) / delta
+
+    space = {"epsilon": Range(1e-3, 1.0, log=True), "delta": Range(1e-12, 0.5, log=True)}
+    found = search_max(effort, excess, space)
+    yield used("delta / delta claimed, epsilon up to 1", found, "<=", 1.0)
 
 
 # --- 003-25: Theorem B.6 ---

@@ -45,7 +45,7 @@ Lemma A.8 | standard | maxima of sub-Gaussian variables; `theory.no_clipping_nor
 Lemma A.9 | 004-16 | from a conditional mean to a mean
 Lemma A.10 | standard | Freedman's inequality, Harvey et al. (2019)
 Lemma A.11 | standard | a corollary of Lemma A.10
-Lemma A.12 | standard | Ghadimi, Lan (2013); `theory.clipped_sgd_bound` has half of it
+Lemma A.12 | standard | Ghadimi, Lan (2013), for noise of mean 0, which it does not say (as 004-18); `theory.clipped_sgd_bound` has half of it
 Lemma A.13 | 004-17 |
 Lemma B.1 | 004-9 |
 Lemma D.1 | 004-4 004-5 | Fang et al. (2021)
@@ -57,7 +57,7 @@ Figure 3 | drawn | `python -m figures clipping_epochs cnn_clipping`
 Figure 4 | drawn | `python -m figures clipping_synthetic`
 Figure 5 | drawn | `python -m figures clipping_privacy`; C.2 says that the gap grows "as the privacy level epsilon becomes larger", while its numbers and its reason say that it grows as epsilon becomes smaller, as it does here
 Headline: utility without a bias term, without Lipschitz losses | 004-15 004-11 | `theory.clipped_sgd_bound`
-Headline: no clipping happens, with high probability | 004-8 004-11 | for batches of a fixed size as printed
+Headline: no clipping happens, with high probability | 004-8 004-11 | proved for batches of a fixed size
 Headline: clipping gets rarer as training proceeds | drawn | `python -m figures clipping_epochs`
 Headline: value clipping bounds every gradient by C | holds: 004-1 004-4 | with f_i, as section 5 prints it above Algorithm 3
 Headline: value clipping is nearly as accurate for linear models, less for networks | drawn | `python -m figures clipping_epochs clipping_table`

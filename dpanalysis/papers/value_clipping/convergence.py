@@ -16,10 +16,10 @@ from ... import theory
 from ...audit.attack import Range
 from ...losses import Logistic
 from ...theory.clipped_sgd import poisson_noise_scale, sgd_objective_bound
-from ..per_sample_clipping.claims import of_adversary
 from ..registry import Effort, Evidence, premise, printed, register, step, used
 from ..tools import (
     Array,
+    of_adversary,
     search_max,
     upper_limit,
 )
@@ -227,62 +227,63 @@ def everyone_drawn(c1: float, c2: float, c3: float, c4: float, c5: float) -> dic
         eta = min(0.5, c5 * B / math.sqrt((B * rho**2 + (C * sigma) ** 2) * T))
         if eta == 0.5:
             return {
-                "n": n, "T": T, "sigma": sigma,
-                "T c1 q^2 / epsilon": T * c1 * rate**2 / epsilon,
-                "over (2)": sigma * n * epsilon / (c2 * B * math.sqrt(T * math.log(1.0 / delta))),
-                "delta": delta,
-                "log_failure": log_failure,
+                "n": n, "T": T, "sigma": sigma, "log_failure": log_failure,
                 "excess": log_chance - log_failure if 3.0**steps > C else -math.inf,
             }  # fmt: skip
         n *= 2
 
 
-def no_constants(effort: Effort) -> Iterator[Evidence]:
-    """Choose all five constants in the paper's favor; they may depend on L and the initial gap."""
-    each = np.geomspace(0.01, 100.0, effort.cases(3, 5))
-    found = [everyone_drawn(*constants) for constants in itertools.product(each, repeat=5)]
-    yield premise("T / (epsilon/(c1 q^2))", [at["T c1 q^2 / epsilon"] for at in found], ">=", 1.001)
-    yield premise(
-        "sigma / that of (2)", [at["over (2)"] for at in found], "==", 1.0, tolerance=1e-9
-    )
-    yield premise("delta", [at["delta"] for at in found], "<=", 0.5)
-    yield premise("ln delta'", [at["log_failure"] for at in found], "<=", math.log(0.5))
-    w = np.linspace(-3.0, 3.0, 101)
-    curvatures = np.diff(0.5 * w**2, 2) / (w[1] - w[0]) ** 2
-    what = "curvature of all f_i, L = 1; no deviations"
-    yield premise(what, curvatures, "<=", 1.0, tolerance=1e-9)
-    least = min(at["excess"] for at in found)
-    what = "ln of P(a gradient exceeds C)/delta', smallest over c1 to c5"
-    yield printed(what, least, "<=", 0.0, cases=len(found))
+def clipped_share(rate: float, n: int, T: int, runs: int, random: np.random.Generator) -> float:
+    """Return the share of runs of Algorithm 1 in which a gradient exceeds C, over delta' = .6.
+
+    f_i = (w -+ 1)^2/2 from 1, so that D_f = 1/2 and rho = 1; (2) with constants 1, but c2 = 2;
+    delta = .6, epsilon = q^2 T/2.
+    """
+    C, B = 1.0 + math.sqrt(math.log(n * T / 0.6)), rate * n
+    noise = 4.0 * C * math.sqrt(math.log(1.0 / 0.6) / T) / rate  # C sigma
+    eta = min(0.5, B / math.sqrt((B + noise**2) * T))
+    w, exceeds = np.ones(runs), np.zeros(runs, dtype=bool)
+    for _ in range(T + 1):
+        exceeds |= 1.0 + np.abs(w) > C
+        high, low = random.binomial(n // 2, rate, (2, runs))
+        w = w - eta / B * (high * (w - 1.0) + low * (w + 1.0) + noise * random.normal(size=runs))
+    return float(exceeds.mean()) / 0.6
 
 
 @register(
     "004-8",
     "Proposition 4.4",
     "Pr[no gradient exceeds C] >= 1 - delta' for C = c3 + c4 sqrt(ln(nT/delta')) (root lost in our "
-    "text), with the Poisson batches of Algorithm 1, for every delta' in (0, .5), as intended",
-    "true for batches of a fixed size, and for Poisson batches with the C and the step size of "
-    '`theory.clipped_sgd_bound(sampling="poisson")`, whose noise has s^2 = 2/(1 - e^-2) '
-    "(K (\\|\\|grad f\\|\\|^2 + rho^2)/(q B) + C^2 d sigma^2/B^2), K = (1/2 - q)/ln((1-q)/q)",
-    verdict="corrected",
+    "text), with the Poisson batches of Algorithm 1; delta' is in (.5, 1)",
+    "for every delta': true for batches of a fixed size, and for Poisson batches with the C and "
+    'the step size of `theory.clipped_sgd_bound(sampling="poisson")`, whose noise has '
+    "s^2 = 2/(1 - e^-2) (K (\\|\\|grad f\\|\\|^2 + rho^2)/(q B) + C^2 d sigma^2/B^2), "
+    "K = (1/2 - q)/ln((1-q)/q)",
+    verdict="repaired",
     says='"Pr[E] >= 1 - delta\'", where E is "the event of no clipping", with c1, c2, c5 "absolute '
-    'constants" and c3, c4 "constants that depend on L and D_f".',
-    hypotheses="convex L-smooth f_i, Assumption 4.1, (2) in full, T > epsilon/(c1 q^2), delta and "
-    "delta' below .5 (004-2), for any c1 to c5; c3, c4 may depend on rho (004-19). C has the root "
-    "that the proof, by weak growth, puts over the bound of the objective. The delta' of the "
-    "violations are far below any practical value",
-    changes="Nothing here violates it for delta' in (.5, 1), as printed, or if delta' is bounded "
-    "below by some power of n, as batches far larger than B are that rare. With batches of a fixed "
-    "size (the proof divides by \\|B_t\\|) it holds: 004-11. Nor do these runs violate it if C has "
-    "the logarithm without a root and c1 to c5 are 1.",
-    adversary=no_constants,
+    'constants" and c3, c4 "constants that depend on L and D_f"; the proof has it for any delta\'.',
+    hypotheses="runs: delta = delta' = .6, all constants 1 but c2 = 2, Assumption 4.1; the step of "
+    "the proof: convex f_i, delta = .1, for any c1 to c5; c3, c4 may depend on rho (004-19)",
+    changes="Runs with delta' in (.5, 1) that exceed C more often than that, whatever c1 to c5. "
+    "For a delta' as small as in the failing step, far below any practical value, the statement is "
+    "false with Poisson batches; for one in (.5, 1) only the proof is missing. With batches of a "
+    "fixed size (the proof divides by \\|B_t\\|) it holds for all: 004-11.",
 )
 def batch_noise(effort: Effort) -> Iterator[Evidence]:
-    """Use equal gradients, which allow any rho, and all batches of a few gradients."""
-    yield from of_adversary(no_constants, effort)
-    grid = itertools.product((0.01, 1.0, 100.0), repeat=5)
-    rare = [everyone_drawn(*constants)["log_failure"] for constants in grid]
-    yield used("largest ln delta' of these, c1 to c5 from .01 to 100", rare, "<=", -60.0)
+    """Run Algorithm 1, draw all samples at once, and list all batches of a few gradients."""
+    random, runs = effort.random(8), effort.cases(400, 4000)
+    settings = itertools.product((0.02, 0.125, 0.5), (2, 16, 128), (4, 64))
+    shares = [clipped_share(*each, runs, random) for each in settings]
+    what = "share of runs with a gradient above C / delta', delta' = .6, largest"
+    yield printed(what, shares, "<=", 1.0, cases=len(shares) * runs)
+    each = np.geomspace(0.01, 100.0, effort.cases(3, 5))
+    found = [everyone_drawn(*constants) for constants in itertools.product(each, repeat=5)]
+    rare = max(at["log_failure"] for at in found)
+    what = (
+        "ln of P(a gradient exceeds C)/delta', smallest over c1 to c5, all samples drawn, "
+        f"ln delta' = {rare:.1f} or less"
+    )
+    yield step(what, min(at["excess"] for at in found), "<=", 0.0, cases=len(found))
     space = {
         "gradients": Range(-1.0, 1.0, size=14),
         "rate": Range(1e-4, 1.0 - 1e-4),
