@@ -148,3 +148,10 @@ def check_finite(name: str, array: np.ndarray) -> np.ndarray:
     if bad:
         raise ValueError(f"{name} must be finite, got {bad} NaN or infinite entries")
     return array
+
+
+def check_vector(name: str, value: Any) -> None:
+    """Raise ValueError unless ``value`` is one-dimensional and finite."""
+    array = check_finite(name, np.asarray(value))
+    if array.ndim != 1:
+        raise ValueError(f"{name} must be one-dimensional, got shape {array.shape}")

@@ -110,7 +110,7 @@ def count_grown(
     elif limits[1] < math.inf:
         for k in range(uint64(count)):
             long += 0 if _is_short(squares[k], table[SCALE, k], limits[1]) else 1
-    if long and (known or limits[1] >= _NO_TINY_LIMIT):
+    if long and limits[1] >= _NO_TINY_LIMIT:
         for k in range(count):  # rows of zeros, or of tiny numbers, added less than 1e-79
             long -= 1 if (squares[k] <= _SMALL) & (abs(c[k]) < _USUAL) else 0
     return large + long

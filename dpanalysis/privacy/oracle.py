@@ -487,6 +487,12 @@ class PrivateOracle:
                 f"a query is for one replicate, this run has {len(self._noise_sources)}"
             )
         for points in query.iterates():
+            shape = np.shape(points)
+            if len(shape) not in (1, 2) or shape[-1] != self._facts.d:
+                raise ValueError(
+                    f"points of {type(query).__name__} must have {self._facts.d} coordinates, got "
+                    f"shape {shape}"
+                )
             _check_points(points)
 
 

@@ -239,6 +239,13 @@ class EmpiricalRisk(Problem):
             )
         return self._to_data_device(name, check_finite(name, w) if is_numpy_array(w) else w)
 
+    def _point(self, name: str, w: Any) -> Any:
+        """Return one iterate, checked."""
+        w = self._iterate(name, w)
+        if w.ndim != 1:  # predictions of a second one would be taken for those of other records
+            raise ValueError(f"{name} must have shape ({self.d},), got {tuple(w.shape)}")
+        return w
+
     def _reals(self, name: str, array: Any) -> Any:
         """Return ``array`` in float64, on the host unless it is on the device of the data."""
         if self._on_data_device(array):
@@ -486,7 +493,7 @@ class SmoothRisk(EmpiricalRisk):
 
     def sampled_hessian(self, w: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """:meth:`hessian` at ``w`` (d,), estimated from the records ``rows`` (m,)."""
-        iterate = self._iterate("w", w)
+        iterate = self._point("w", w)
         total = self._hessian_sum(iterate, self._rows(rows, 1))
         weight = self.n / (len(rows) * self.size)
         return self._to_caller(self._with_penalty(total * weight, iterate), w)

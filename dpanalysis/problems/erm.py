@@ -186,8 +186,7 @@ class ERM(LinearRisk):
         >>> problem.line_losses(np.zeros(1), np.array([-1.0]))(1.0)
         array([0.5, 0.5])
         """
-        xp = self._xp
-        ray = xp.stack([self._iterate("w", w), self._iterate("direction", direction)], axis=1)
+        ray = self._xp.stack([self._point("w", w), self._point("direction", direction)], axis=1)
         z, labels = self._data.predictions(ray, self._rows(rows, 1))
 
         def losses(t: float) -> Any:
@@ -234,12 +233,12 @@ class ERM(LinearRisk):
         (array([[1.25]]), array([[0.25]]))
         """
         self._check_smooth("hessian_sum")
-        return self._to_caller(self._hessian_sum(self._iterate("w", w), self._rows(rows, 1)), w)
+        return self._to_caller(self._hessian_sum(self._point("w", w), self._rows(rows, 1)), w)
 
     def hvp_sum(self, w: Any, v: Any, rows: Any = None) -> Any:
         """As :meth:`Problem.hvp_sum`; ValueError if the loss is not smooth."""
         self._check_smooth("hvp_sum")
-        at, vector = self._iterate("w", w), self._iterate("v", v)
+        at, vector = self._point("w", w), self._point("v", v)
         return self._to_caller(self._data.hvp_sum(at, vector, self._rows(rows, 1)), w)
 
     # Curvature and minimizers

@@ -8,11 +8,14 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, TypeAlias
 
-from .._validation import check_choice, keep_numbers
+from .._validation import check_choice, check_number, keep_numbers
 from ..privacy.facts import Block
 
 #: 1, 2, infinity, or blocks of columns: the largest ratio of a block's norm to its radius.
 Order: TypeAlias = float | tuple[Block, ...]
+
+# Norms that are smaller have lost digits, so that a row could be longer than its bound.
+SMALLEST_RADIUS = 2.0**-960
 
 # With "check", rows over the bound by rounding alone are accepted (and scaled down to it).
 TOLERANCE = 1e-9
@@ -32,7 +35,7 @@ class RowBound:
         order 1 or infinity) it is the largest ratio of a block's norm to its own radius: with
         ``radius=1`` every block is within its own radius.
     radius : float
-        Positive and finite.
+        At least 2**-960 (about 1e-289), and finite.
     enforce : {"clip", "check"}
         ``"clip"``: a row over the bound is scaled down to it (by a factor stored beside the
         data; ``X`` is neither changed nor copied). ``"check"``: a row over the bound
@@ -55,9 +58,10 @@ class RowBound:
                 raise TypeError(f"order must be a norm or a tuple of Block, got {self.order!r}")
             for block in self.order:
                 check_choice("order of a block", block.order, (1, math.inf))
+                check_number("radius of a block", block.radius, low=SMALLEST_RADIUS)
         else:
             check_choice("order", self.order, (1, 2, math.inf))
-        keep_numbers(self, "radius", low=0.0, low_open=True)
+        keep_numbers(self, "radius", low=SMALLEST_RADIUS)
         check_choice("enforce", self.enforce, ("clip", "check"))
 
 

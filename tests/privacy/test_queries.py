@@ -32,6 +32,7 @@ from dpanalysis.privacy.events import (
     Sampled,
 )
 from dpanalysis.privacy.facts import PublicFacts, gradient_event
+from dpanalysis.privacy.oracle import PrivateOracle
 from dpanalysis.privacy.queries import FirstDecrease, NoisyMin, Ray, Records
 from dpanalysis.privacy.queries import values as decrease
 from dpanalysis.privacy.queries import values as select
@@ -382,6 +383,18 @@ def test_gumbel_noise_is_finite_even_at_the_end_of_the_uniforms():
         (lambda: first_decrease(clip=0.0), "clip"),
         (lambda: first_decrease(required=np.inf), "required"),
         (lambda: FirstDecrease(ray(), np.zeros(3), 1.0, "laplace", 1.0, 1.0), "required"),
+        (
+            lambda: FirstDecrease(ray([0.0]), [0.0], 1.0, "laplace", 1.0, 1.0, "slope_clip"),
+            "step_sizes must be positive",
+        ),
+        (lambda: NoisyMin(Ray(*np.ones((3, 2, 2))), 1.0, 0.1), r"points\.w .*one-dimensional"),
+        (lambda: NoisyMin(Ray(np.ones(1), np.ones(2), np.ones(1)), 1.0, 0.1), r"points\.direction"),
+        (lambda: NoisyMin(np.ones(2), 1.0, 0.1), r"points must have shape \(K, d\)"),
+        (
+            lambda: privacy.queries.NoisyValue(np.ones((4, 2)), 1.0, 1.0),
+            "w must be one-dimensional",
+        ),
+        (lambda: privacy.queries.NoisyHessian(np.ones((2, 2)), 1.0), "w must be one-dimensional"),
     ],
 )
 def test_refuses_bad_arguments(make, match):
@@ -516,3 +529,25 @@ def test_a_loss_that_is_not_a_number_counts_as_0():
 def test_a_value_has_a_law_that_is_known():
     with pytest.raises(ValueError, match="law must be"):
         privacy.queries.NoisyValue(np.zeros(2), 1.0, 0.1, law="cauchy")
+
+
+def test_points_of_another_size_are_refused_before_anything_is_spent():
+    problem = dpa.ERM(
+        np.ones((4, 2)), np.ones(4), dpa.losses.Logistic(), row_bound=dpa.RowBound(2, 2.0)
+    )
+    guard = privacy.Filter(dpa.Budget(1.0, 1e-6))
+    oracle = PrivateOracle(problem, problem.facts("replace_one"), guard, [0])
+    for query in (
+        privacy.queries.NoisyValue(np.ones(3), 1.0, 9.0),
+        privacy.queries.NoisyHessian(np.ones(1), 9.0),
+        NoisyMin(np.ones((2, 4)), 1.0, 9.0),
+        privacy.queries.NoisyDescent(np.ones(3), 0.1, 1, 1, False, "gaussian", 9.0),
+    ):
+        with pytest.raises(ValueError, match="2 coordinates"):
+            oracle.ask(query, dpa.Full())
+    assert guard.spent == 0.0
+    for shape in ((4, 2), (1, 2)):
+        with pytest.raises(ValueError, match=r"w must have shape \(2,\)"):
+            problem.line_losses(np.ones(shape), np.ones(shape))
+        with pytest.raises(ValueError, match=r"w must have shape \(2,\)"):
+            problem.hessian_sum(np.ones(shape))

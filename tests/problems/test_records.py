@@ -334,6 +334,64 @@ def test_rows_that_grow_add_nothing_to_the_sum_of_any_kernel(form, replicates, b
 
 
 @pytest.mark.parametrize("replicates", [1, 3])
+@pytest.mark.parametrize("form", [form for form in FORMS if form != "mlp"])
+def test_a_row_that_grows_before_the_first_clipped_sum_adds_nothing(form, replicates, tmp_path):
+    """Its norm was taken for clipping after it had grown: it moved a sum by 12 times the charge."""
+    rule = Half() if form == "own rule" else clipping.Flat(100.0)
+    for number in (0.8, 50.0):
+        problem, change = changeable(
+            form, 40, 3, RowBound(2, 1.0), np.random.default_rng(0), tmp_path / "X"
+        )
+        w = np.random.default_rng(1).normal(size=(replicates, problem.d))
+        change(7, number)
+        found = problem.gradient_sum(w, None, rule)
+        others = problem.gradient_sum(w, [np.delete(np.arange(40), 7)] * replicates, rule)
+        np.testing.assert_allclose(found, others, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("tiny", [5e-324, 1e-323, 3e-310])
+def test_a_subnormal_row_is_clipped_by_a_norm_that_is_not_too_small(tiny, sparse):
+    """Rounded down, the norm let a gradient of 1.41 times the clip norm pass."""
+    X, rule = np.array([[tiny, tiny], [0.0, 0.0]]), clipping.Flat(1e308 * tiny / 2.0)
+    problem = ERM(sp.csr_array(X) if sparse else X, [1e308, 0.0], losses.SquaredError(), size=2)
+    for replicates in (1, 3):
+        gradients = problem.gradient_sum(np.zeros((replicates, 2)), None, rule) / rule.clip_norm
+        assert (np.linalg.norm(gradients, axis=1) <= 1.0 + 1e-9).all()
+        assert (np.abs(gradients) > 0.3).all()
+
+
+@pytest.mark.parametrize("radius", [5e-324, 1e-300])
+@pytest.mark.parametrize("order", [1, 2, np.inf, (Block(2, 1, 1.0), Block(1, np.inf, 1e-300))])
+def test_a_bound_too_small_for_accurate_norms_is_refused(order, radius):
+    with pytest.raises(ValueError, match=r"radius.*1\.02613e-289"):
+        RowBound(order, radius)
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_a_row_of_a_tiny_bound_that_grows_adds_nothing_to_a_clipped_sum(sparse):
+    """Its square is 0 before and after, and its term 1e58 times the bound."""
+    X = 1e-200 * np.eye(2)
+    data = sp.csr_array(X) if sparse else X
+    problem = ERM(data, [1.0, 1.0], LOGISTIC, row_bound=RowBound(2, 1e-200))
+    w, rule = np.zeros((1, 2)), clipping.Flat(1.0)
+    problem.gradient_sum(w, None, rule)
+    held = data.data if sparse else X
+    held *= 1e59
+    np.testing.assert_array_equal(problem.gradient_sum(w, None, rule), np.zeros((1, 2)))
+
+
+@pytest.mark.parametrize("sparse", [False, True])
+def test_a_multiplier_times_a_prediction_that_overflows_raises_no_warning(sparse):
+    X = np.array([[0.5, 0.0], [1e100, 0.0]])
+    data = sp.csr_array(X) if sparse else X
+    problem = ERM(data, [1.0, 1.0], LOGISTIC, row_bound=RowBound(2, 1e-280))
+    w = np.array([1e250, 0.0])
+    with np.errstate(all="raise"):
+        problem.line_losses(w, w)(0.5)
+
+
+@pytest.mark.parametrize("replicates", [1, 3])
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("row", [2, 3])  # of either label
 def test_a_tiny_row_that_grows_adds_nothing_however_large_its_residual(row, sparse, replicates):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from ..._validation import check_vector
 from ..accounting.sampling import Full, Sampling
 from ..events import Event
 
@@ -42,6 +43,16 @@ class Ray(NamedTuple):
     w: np.ndarray
     direction: np.ndarray
     step_sizes: np.ndarray
+
+    def check(self) -> None:
+        """Raise ValueError unless all parts are vectors of finite numbers, and w and g alike."""
+        for name, part in zip(self._fields, self):
+            check_vector(f"points.{name}", part)
+        if np.shape(self.w) != np.shape(self.direction):
+            raise ValueError(
+                f"points.direction must have the shape of points.w, {np.shape(self.w)}, got "
+                f"{np.shape(self.direction)}"
+            )
 
     def ends(self) -> tuple[np.ndarray, ...]:
         """Return w and the points of the smallest and the largest step; the rest lie between."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..._validation import check_finite, check_int, check_number
+from ..._validation import check_int, check_number, check_vector
 from .. import mechanisms
 from ..accounting.relations import REPLACE_ONE
 from ..accounting.sampling import Sampling
@@ -106,7 +106,7 @@ class NoisyHessian(Query):
     off_diagonal = math.sqrt(0.5)
 
     def __post_init__(self) -> None:
-        check_finite("w", np.asarray(self.w))
+        check_vector("w", self.w)
         check_number("std", self.std, low=0.0)
 
     def event(self, facts: PublicFacts, sampling: Sampling) -> Gaussian | None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..._devices import to_host
-from ..._validation import check_finite, check_int, check_number, check_positive
+from ..._validation import check_int, check_number, check_positive, check_vector
 from ...clipping import Automatic, Clipping, Flat, PerSampleAdaptive
 from .. import mechanisms
 from ..accounting.last_iterate import last_iterate_gdp, last_iterate_gdp_cyclic
@@ -121,7 +121,7 @@ class LastNoisyIterate(Query):
     evaluates = "gradient"
 
     def __post_init__(self) -> None:
-        check_finite("start", np.asarray(self.start))
+        check_vector("start", self.start)
         check_positive("step_size", self.step_size)
         check_int("iterations", self.iterations, low=1)
         check_number("std", self.std, low=0.0)

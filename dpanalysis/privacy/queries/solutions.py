@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..._devices import to_host
-from ..._validation import check_choice, check_finite, check_int, check_number, check_positive
+from ..._validation import check_choice, check_int, check_number, check_positive, check_vector
 from .. import mechanisms
 from ..accounting.relations import REPLACE_ONE
 from ..accounting.sampling import BallsInBins, Sampling
@@ -119,7 +119,7 @@ class NoisyDescent(Query):
     evaluates = "gradient"
 
     def __post_init__(self) -> None:
-        check_finite("start", np.asarray(self.start))
+        check_vector("start", self.start)
         check_positive("step_size", self.step_size)
         check_int("batches", self.batches, low=1)
         check_int("passes", self.passes, low=1)

@@ -15,6 +15,7 @@ from ..._validation import (
     check_number,
     check_positive,
     check_reals,
+    check_vector,
 )
 from .. import mechanisms
 from ..accounting.sampling import Sampling
@@ -80,8 +81,12 @@ class FirstDecrease(Query):
         exact = self.threshold_scale == 0.0 and self.query_scale == 0.0
         for name in ("threshold_scale", "query_scale"):
             check_number(name, getattr(self, name), low=0.0, low_open=not exact)
-        for part in self.points:
-            check_finite("points", np.asarray(part))
+        self.points.check()
+        if self.query == "slope_clip" and min(self.points.step_sizes, default=1.0) <= 0.0:
+            raise ValueError(
+                "step_sizes must be positive for query='slope_clip', got "
+                f"{min(self.points.step_sizes)}"
+            )
         sizes = np.shape(self.points.step_sizes)
         if np.shape(check_finite("required", np.asarray(self.required))) != sizes or not sizes[0]:
             raise ValueError(
@@ -186,7 +191,7 @@ class NoisyValue(Query):
     law: str = "gaussian"
 
     def __post_init__(self) -> None:
-        check_finite("w", np.asarray(self.w))
+        check_vector("w", self.w)
         check_positive("clip", self.clip)
         check_number("std", self.std, low=0.0)
         check_choice("law", self.law, ("gaussian", "laplace"))
@@ -286,12 +291,14 @@ class NoisyMin(Query):
         check_positive("clip", self.clip)
         check_number("scale", self.scale, low=0.0)
         check_choice("noise", self.noise, ("gumbel", "exponential"))
-        parts = self.points if isinstance(self.points, Ray) else (self.points,)
-        for part in parts:
-            check_finite("points", np.asarray(part))
-        if not np.size(parts[-1]):
+        if isinstance(self.points, Ray):
+            self.points.check()
+        elif np.ndim(check_finite("points", np.asarray(self.points))) != 2:
+            raise ValueError(f"points must have shape (K, d), got {np.shape(self.points)}")
+        points = self.points.step_sizes if isinstance(self.points, Ray) else self.points
+        if not np.size(points):
             raise ValueError("points must hold at least one point, got none")
-        most = len(parts[-1]) if self.noise == "gumbel" else 1
+        most = len(points) if self.noise == "gumbel" else 1
         check_int("count", self.count, low=1, high=most)
 
     def event(self, facts: PublicFacts, sampling: Sampling) -> Event | None:

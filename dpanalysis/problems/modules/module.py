@@ -455,7 +455,7 @@ class Module(GrowingRisk):
 
         With augmentation, the losses are those of their views at ``w``.
         """
-        start, step = self._iterate("w", w), self._iterate("direction", direction)
+        start, step = self._point("w", w), self._point("direction", direction)
         chosen = None if rows is None else self._rows(rows, 1)
 
         def losses(t: float) -> Any:

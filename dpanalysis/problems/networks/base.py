@@ -29,11 +29,11 @@ from ..rows.checks import (
     check_unchanged,
     has_read_width,
     is_sparse,
+    norm_limits,
     prepare,
     read_only,
     recheck_slack,
     row_limits,
-    row_norms,
     row_scale,
 )
 from .layers import (
@@ -362,7 +362,7 @@ class Network(EmpiricalRisk):
         self, w: np.ndarray, direction: np.ndarray, rows: Any = None
     ) -> Callable[[float], np.ndarray]:
         """As :meth:`Problem.line_losses`."""
-        start, step = self._iterate("w", w), self._iterate("direction", direction)
+        start, step = self._point("w", w), self._point("direction", direction)
         chosen = None if rows is None else self._rows(rows, 1)
 
         def losses(t: float) -> Any:
@@ -391,10 +391,10 @@ class Network(EmpiricalRisk):
         check_unchanged(self._X, self._scale, bounds, self._row_norms)
 
     def _norms(self) -> Any:
-        """L2 norms of the (scaled) rows, computed once."""
+        """Bounds on the L2 norms of the (scaled) rows, computed once."""
         if self._row_norms is None:
-            norms = row_norms(self._X, 2)
-            self._row_norms = read_only(norms if self._scale is None else norms * self._scale)
+            limits = row_limits(self._inner_bounds(self._X.dtype), self.features)
+            self._row_norms = norm_limits(self._X, self._scale, limits[1])
         return self._row_norms
 
     def layers(self, w: Any) -> list[tuple[Any, Any]]:

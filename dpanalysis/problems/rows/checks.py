@@ -19,7 +19,7 @@ from ..._devices import match_device, readable
 from ..._validation import refuse_mask
 from ...kernels.products import WHOLE
 from ...privacy.facts import Block
-from ..row_bound import TOLERANCE, Order, RowBound, implied_radius, norm_name
+from ..row_bound import SMALLEST_RADIUS, TOLERANCE, Order, RowBound, implied_radius, norm_name
 
 # A multiplier below this is set to zero: subnormal numbers near it would have too large a relative
 # rounding error. The product of any other with an entry of the row errs by at most 2^-49 of the
@@ -299,6 +299,21 @@ def row_norms(X: Any, order: Order) -> Any:
             total = xp.sum((xp.astype(size, xp.float64) / unit[:, None]) ** order, axis=1)
         parts.append(largest * (total if order == 1 else xp.sqrt(total)))
     return xp.concat(parts)
+
+
+def norm_limits(
+    X: Any, scale: Any, limit: float, norms_of: Callable[[Any, Order], Any] = row_norms
+) -> Any:
+    """Return bounds on the L2 norms of the (scaled) rows for clipping, at most ``limit``.
+
+    A subnormal norm may be too small by a third, so it is doubled. A row that has grown beyond the
+    limit since it was checked gets the limit, and so is outside: it adds nothing to a sum.
+    """
+    norms = norms_of(X, 2)
+    norms = norms if scale is None else norms * scale
+    xp = array_namespace(norms)
+    norms = norms + xp.where(norms < SMALLEST_RADIUS, norms, xp.zeros_like(norms))
+    return read_only(xp.where(norms > limit, xp.full_like(norms, limit), norms))
 
 
 def block_norms(X: Any, blocks: Sequence[Block]) -> Any:

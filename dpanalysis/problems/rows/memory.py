@@ -24,6 +24,7 @@ from .checks import (
     check_unchanged,
     count_not_finite,
     is_sparse,
+    norm_limits,
     overflowing,
     read_only,
     refuse_labels,
@@ -167,10 +168,9 @@ class InMemoryRows:
         return self._backends[rule]
 
     def norms(self) -> Any:
-        """L2 norms of the (scaled) rows, computed once."""
+        """Bounds on the L2 norms of the (scaled) rows, computed once; see :func:`norm_limits`."""
         if self._kept_norms is None:
-            norms = self._norms(self.X, 2)
-            self._kept_norms = read_only(norms if self.scale is None else norms * self.scale)
+            self._kept_norms = norm_limits(self.X, self.scale, self._limits[1], self._norms)
         return self._kept_norms
 
     def check_unchanged(self) -> None:
@@ -179,17 +179,17 @@ class InMemoryRows:
 
     def predictions(self, ray: Any, rows: Any) -> tuple[Any, Any]:
         """Return ``<x, w>`` for the columns w of ``ray`` (d, k), shape (m, k), and the labels."""
-        if is_sparse(self.X):  # not copied
-            rows = np.arange(self.n) if rows is None else rows
-            z, labels = sparse_products(self.X, rows, ray), self.y[rows]
-            return (z if self.scale is None else z * self.scale[rows, None]), labels
-        data, labels, scale = self._take(rows)
         # The caller bounds values that overflow; a warning would reveal them.
         with one_blas_thread(), np.errstate(all="ignore"):
+            if is_sparse(self.X):  # not copied
+                rows = np.arange(self.n) if rows is None else rows
+                z, labels = sparse_products(self.X, rows, ray), self.y[rows]
+                return (z if self.scale is None else z * self.scale[rows, None]), labels
+            data, labels, scale = self._take(rows)
             blocks = [row_product(as_float64(block), ray) for _, _, block in row_blocks(data)]
-        xp = array_namespace(ray)
-        z = xp.concat(blocks) if blocks else xp.zeros((0, ray.shape[1]), dtype=xp.float64)
-        return (z if scale is None else z * scale[:, None]), labels
+            xp = array_namespace(ray)
+            z = xp.concat(blocks) if blocks else xp.zeros((0, ray.shape[1]), dtype=xp.float64)
+            return (z if scale is None else z * scale[:, None]), labels
 
     def _take(self, rows: Any) -> tuple[Any, Any, Any]:
         """Return rows, labels and scales of the samples ``rows``, or of all if None."""
