@@ -57,6 +57,19 @@ def keep_numbers(owner: Any, *names: str, **interval: Any) -> None:
         object.__setattr__(owner, name, check_number(name, getattr(owner, name), **interval))
 
 
+def plain_numbers(owner: Any) -> None:
+    """Replace NumPy numbers among the attributes by Python's.
+
+    NumPy computes products with them in their precision: in float16 a sensitivity becomes 0, in
+    int8 a count wraps. And an array without dimensions could change after it was checked.
+    """
+    for name, value in list(getattr(owner, "__dict__", {}).items()):
+        kind = value.dtype.kind if isinstance(value, (np.generic, np.ndarray)) else ""
+        if kind and kind in "iufb" and value.ndim == 0:
+            plain = {"b": bool, "f": float}.get(kind, int)(value)
+            object.__setattr__(owner, name, plain)
+
+
 def describe_interval(low: float, high: float, low_open: bool, high_open: bool) -> str:
     """Return an interval in the usual notation."""
     left, right = "(" if low_open or low == -math.inf else "[", ")" if high_open else "]"

@@ -230,6 +230,10 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
             if declared.ndim != 1 or any(map(is_missing, declared.tolist() or [None])):
                 raise ValueError(f"classes must be a list of labels, got {self.classes!r}")
             classes = np.unique(declared)
+            if classes.dtype.kind in "iuf" and np.abs(classes.astype(np.float64)).max() > 2.0**53:
+                raise ValueError(  # one label that is a float would round all others
+                    f"classes must be at most 2**53 in size, or texts, got {self.classes!r}"
+                )
             check_numbering(len(classes))
             if classes.dtype.kind != y.dtype.kind and "U" in (classes.dtype.kind, y.dtype.kind):
                 y, classes = y.astype(str), classes.astype(str)

@@ -21,7 +21,7 @@ from sklearn.base import BaseEstimator
 from sklearn.compose import ColumnTransformer, TransformedTargetRegressor
 from sklearn.pipeline import FeatureUnion, Pipeline
 
-from ..preprocessing.columns import LearnedRanges, PublicColumns, columns_of, learned_by
+from ..preprocessing.columns import LearnedRanges, PublicColumns, columns_of, fits_in, learned_by
 from ..preprocessing.encoder import PublicEncoder
 from ..preprocessing.private_bounds import PrivateBounds
 from ..privacy.facts import Block
@@ -382,7 +382,7 @@ def design_of(
 def _columns(bounds: Any, d: int) -> PublicColumns:
     """Return columns with the ranges ``(low, high)``, numbers or arrays of shape (d,)."""
     try:
-        fits = [fit for end in bounds for fit in learned_by(end)]
+        fits = list(fits_in(bounds))
         if any(np.asarray(end).dtype.kind in "US" for end in bounds):
             raise TypeError("texts are no numbers")
         low, high = (np.broadcast_to(np.asarray(end, dtype=np.float64), (d,)) for end in bounds)

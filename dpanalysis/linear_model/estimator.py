@@ -357,7 +357,8 @@ class PrivateLinearModel(BaseEstimator, ABC):
             "these records, and whatever was learned from them before they reached the model or "
             "its encoder",
             "scores on private rows, such as score(X, y)",
-            "the time that the fit takes, and errors about bad cells or labels",
+            "the time that the fit takes, errors about bad cells or labels, and the warning about "
+            "earlier fits on the same rows",
             "other fits on the same records, of models or of bounds: their epsilons add up",
             *last,
         ]

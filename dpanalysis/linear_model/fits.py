@@ -72,17 +72,18 @@ class Sketch:
 
 
 def _common(first: np.ndarray, second: np.ndarray) -> float:
-    """Estimate, from bottom-k sketches, the share of the smaller set that is in the larger one.
+    """Estimate, from bottom-k sketches, the share of the larger set that is in the smaller one.
 
-    Below the smaller of the two largest digests, both sketches are complete.
+    Below the smaller of the two largest digests, both sketches are complete. The share of the
+    smaller one would show whether a table has the single row of an earlier one.
     """
     if not (len(first) and len(second)):
         return 0.0
     ends = [each[-1] for each in (first, second) if len(each) == _KEPT]
     if ends:
         first, second = (each[each <= min(ends)] for each in (first, second))
-    smaller = min(len(first), len(second))
-    return len(np.intersect1d(first, second, assume_unique=True)) / smaller if smaller else 0.0
+    larger = max(len(first), len(second))
+    return len(np.intersect1d(first, second, assume_unique=True)) / larger if larger else 0.0
 
 
 def _least(digests: np.ndarray) -> np.ndarray:

@@ -18,7 +18,7 @@ from .._validation import check_number, warn_caller
 from ..clipping import Flat
 from ..losses import Huber, Loss, SquaredError
 from ..methods.sgd import SGD
-from ..preprocessing.columns import LearnedRanges, learned_by
+from ..preprocessing.columns import LearnedRanges, fits_in
 from ..privacy.accounting.relations import Budget
 from ..privacy.facts import PublicFacts
 from ..problems import ERM
@@ -274,7 +274,7 @@ class Ridge(RegressorMixin, PrivateLinearModel):
         return known, known.scaled(y)
 
     def _learned_targets(self) -> tuple[LearnedRanges, ...]:
-        return tuple(fit for end in self.target_bounds for fit in learned_by(end))
+        return tuple(fits_in(self.target_bounds))
 
     def _solve(
         self, D: Any, targets: np.ndarray, known: Any, row_bound: Any, budget: Budget, rng: Any

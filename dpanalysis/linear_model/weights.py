@@ -64,17 +64,17 @@ class ClassWeighted(Loss):
     @property
     def lipschitz(self) -> float:  # type: ignore[override]
         """Bound on the derivative, for the label with the larger weight."""
-        return self._most * self.loss.lipschitz
+        return self._most * float(self.loss.lipschitz)
 
     @property
     def smoothness(self) -> float:  # type: ignore[override]
         """Bound on the second derivative, for the label with the larger weight."""
-        return self._most * self.loss.smoothness
+        return self._most * float(self.loss.smoothness)
 
     @property
     def hessian_lipschitz(self) -> float:  # type: ignore[override]
         """Lipschitz constant of the second derivative, for the label with the larger weight."""
-        return self._most * self.loss.hessian_lipschitz
+        return self._most * float(self.loss.hessian_lipschitz)
 
     @property
     def curvature_vanishes_at_max_slope(self) -> bool:  # type: ignore[override]

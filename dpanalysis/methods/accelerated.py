@@ -58,6 +58,7 @@ class GradientDescent(WithErrorBound):
     iterations: int
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_positive("step_size", self.step_size)
         self._check()
 
@@ -119,6 +120,7 @@ class HeavyBall(WithErrorBound):
     iterations: int
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_positive("step_size", self.step_size)
         check_number("momentum", self.momentum, low=0.0, high=1.0, high_open=True)
         self._check()
@@ -184,6 +186,7 @@ class Nesterov(WithErrorBound):
     mu: float
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_positive("step_size", self.step_size)
         check_positive("mu", self.mu)
         if self.mu * self.step_size > 1.0:
@@ -249,6 +252,7 @@ class MultistageNesterov(WithErrorBound):
     scale: float = 1.0
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_positive("mu", self.mu)
         check_number("L", self.L, low=self.mu)
         check_number("p", self.p, low=1.0)

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from .._validation import plain_numbers
 from ..privacy.accounting import accountant
 from ..privacy.accounting.relations import Budget
 from ..privacy.accounting.sampling import Full, Sampling
@@ -68,6 +69,9 @@ class Method(ABC):
     output: str = "last"
     released: ClassVar[tuple[str, ...]] = ("iterates",)
     needs: ClassVar[tuple[str, ...]] = ()
+
+    def __post_init__(self) -> None:
+        plain_numbers(self)
 
     @abstractmethod
     def prepare(self, facts: PublicFacts, budget: Budget | None, accountant: str) -> Any:

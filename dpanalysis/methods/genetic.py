@@ -90,6 +90,7 @@ class GeneticSearch(Method):
     needs: ClassVar[tuple[str, ...]] = ("line_losses",)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for name in ("clip_loss", "radius"):
             check_positive(name, getattr(self, name))
         check_number("mutation", self.mutation, low=0.0)

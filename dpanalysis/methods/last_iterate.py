@@ -94,6 +94,7 @@ class LastIterate(OneShot):
     released: ClassVar[tuple[str, ...]] = ("last iterate",)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         method = self.method
         if type(method) is not GradientDescent:
             raise ValueError(

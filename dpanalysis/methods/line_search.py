@@ -54,6 +54,7 @@ class GradientSearch(AdaptiveMethod):
     needs: ClassVar[tuple[str, ...]] = ("line_losses",)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for name in ("step_size", "clip_norm", "clip_loss"):
             check_positive(name, getattr(self, name))
         for name in ("iterations", "memory"):

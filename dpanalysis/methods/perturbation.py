@@ -118,6 +118,7 @@ class OutputPerturbation(OneShot):
     step_size: float | None = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_choice("kind", self.kind, ("permuted_sgd", "gradient_descent"))
         check_int("passes", self.passes, low=1)
         check_int("batches", self.batches, low=1)
@@ -204,6 +205,7 @@ class ObjectivePerturbation(OneShot):
     needs: ClassVar[tuple[str, ...]] = ("minimize_perturbed",)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_number("ridge", self.ridge, low=0.0)
         for name in ("curvature_share", "tolerance"):
             check_fraction(name, getattr(self, name))
@@ -281,6 +283,7 @@ class Quantiles(Method):
     released: ClassVar[tuple[str, ...]] = ("w",)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         NoisyQuantile(0, self.level, self.candidates, 1.0, self.side)  # validates the arguments
 
     def prepare(

@@ -152,6 +152,7 @@ class CurvatureMethod(AdaptiveMethod):
     )
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         for name in ("eps_g", "eps_H"):
             check_positive(name, getattr(self, name))
         for name in ("failure", "start_share"):

@@ -149,6 +149,7 @@ class SGD(Stochastic):
     nesterov: bool = False
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_number("momentum", self.momentum, low=0.0, high=1.0, high_open=True)
         check_choice("nesterov", self.nesterov, (False, True))
         self._check()
@@ -217,6 +218,7 @@ class Adam(Stochastic):
     weight_decay: float = 0.0
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if not isinstance(self.betas, (tuple, list)) or len(self.betas) != 2:
             raise TypeError(f"betas must be two numbers in [0, 1), got {self.betas!r}")
         betas = [

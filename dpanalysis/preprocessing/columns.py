@@ -148,7 +148,7 @@ class _Traced(np.ndarray):
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         found = super().__array_function__(func, types, args, kwargs)
-        learned = dict.fromkeys(_fits_in([*args, *kwargs.values()]))
+        learned = dict.fromkeys(fits_in([*args, *kwargs.values()]))
         number = isinstance(found, (np.ndarray, np.floating)) and not isinstance(found, _Encoded)
         return traced(np.asarray(found), tuple(learned)) if number and learned else found
 
@@ -169,10 +169,10 @@ class _Traced(np.ndarray):
         return repr(np.asarray(self))
 
 
-def _fits_in(values: Iterable[Any]) -> Iterator[LearnedRanges]:
+def fits_in(values: Iterable[Any]) -> Iterator[LearnedRanges]:
     """Yield the fits attached to the arguments, and to elements of nested lists."""
     for each in values:
-        yield from _fits_in(each) if isinstance(each, (list, tuple)) else learned_by(each)
+        yield from fits_in(each) if isinstance(each, (list, tuple)) else learned_by(each)
 
 
 def traced(numbers: np.ndarray, learned: tuple[LearnedRanges, ...]) -> np.ndarray:

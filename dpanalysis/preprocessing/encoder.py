@@ -41,6 +41,9 @@ def text_of(value: Any) -> str:
     """Return a category as text, the same for ``1``, ``1.0`` and ``"1"``."""
     if isinstance(value, str):
         return value.strip()
+    # One cell of text or none makes a table keep NumPy's numbers in all other cells of the column.
+    if isinstance(value, (np.bool_, np.number)):
+        value = value.item()
     try:
         if not isinstance(value, bool) and float(value).is_integer():
             return str(int(value))

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from .._validation import check_choice, check_int, keep_numbers
+from .._validation import check_choice, check_int, keep_numbers, plain_numbers
 from .accounting.relations import REPLACE_ONE, check_relation
 from .accounting.sampling import (
     EpochSampling,
@@ -144,8 +144,10 @@ class PublicFacts:
 
     def __post_init__(self) -> None:
         check_relation(self.relation)
-        for name in ("gradient_bounds", "derivative_bounds", "row_blocks"):
-            object.__setattr__(self, name, tuple(getattr(self, name)))
+        plain_numbers(self)
+        object.__setattr__(self, "row_blocks", tuple(self.row_blocks))
+        for name in ("gradient_bounds", "derivative_bounds"):
+            object.__setattr__(self, name, tuple(map(float, getattr(self, name))))
 
     @property
     def record_limit(self) -> int:
@@ -164,10 +166,10 @@ class PublicFacts:
         if clipping is not None:
             # ||g||_1 <= sqrt(d) ||g||_2 bounds the L1 norm after clipping in L2. A rule may scale
             # small gradients up, beyond their own bound.
-            if clipping.clip_norm < 1e-70:  # see kernels.norms: tiny rows that grew add up to 1e-79
-                raise ValueError(f"clip_norm must be at least 1e-70, got {clipping.clip_norm!r}")
-            clip_norm = clipping.clip_norm * (math.sqrt(self.d) if order == 1 else 1.0)
-            bound = min(bound * clipping.largest_weight, clip_norm)
+            clip_norm, weight = float(clipping.clip_norm), float(clipping.largest_weight)
+            if clip_norm < 1e-70:  # see kernels.norms: tiny rows that grew add up to 1e-79
+                raise ValueError(f"clip_norm must be at least 1e-70, got {clip_norm!r}")
+            bound = min(bound * weight, clip_norm * (math.sqrt(self.d) if order == 1 else 1.0))
         self.check_magnitude(bound)
         if not math.isfinite(bound):
             raise ValueError(

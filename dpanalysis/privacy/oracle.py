@@ -20,7 +20,7 @@ import numpy as np
 
 from .._devices import to_host
 from .._user_classes import overridden, package_method
-from .._validation import largest
+from .._validation import largest, plain_numbers, refuse_mask
 from ..clipping import BUILT_IN, check_per_sample
 from ..errors import IncompatibleAccounting, PrivacyBudgetExceeded
 from . import mechanisms
@@ -103,7 +103,7 @@ class Batch:
         with np.errstate(all="ignore"):  # a warning would reveal a record
             answer, times = query.answer(records, oracle._noise_sources[0])
         oracle._update_noise_kind()
-        oracle.evaluations[query.evaluates] += times * records.count
+        oracle.evaluations[query.evaluates] += int(times) * records.count
         return answer
 
     def _use(self, asked: Event | None) -> None:
@@ -191,7 +191,8 @@ class PrivateOracle:
     oracles charges atomically. An oracle and its batches answer only in the process that created
     them: a fork copies a batch that was charged once, and the state of its noise. Data that a
     callback or a thread changes have no more effect than one record may have: the sums of a problem
-    compare each row with its bounds when they add it (:class:`~dpanalysis.ERM`).
+    compare each row with its bounds when they add it (:class:`~dpanalysis.ERM`; not covered are
+    the index arrays of CSR rows, which are compared before the first charge alone).
     """
 
     def __init__(
@@ -473,7 +474,11 @@ class PrivateOracle:
     def _check_query(self, query: Any) -> None:
         if not isinstance(query, Query):
             raise TypeError(f"query must be one of dpanalysis.privacy.queries, got {query!r}")
-        names = "answer", "iterates", "off_diagonal", "_losses", "_tilt"
+        plain_numbers(query)
+        names = (
+            *("answer", "iterates", "off_diagonal", "sensitivities"),
+            *("_losses", "_rounding", "_tilt"),
+        )
         found = overridden(type(query), names, "event", getattr(query, "__dict__", ()))
         if found is not None:
             kind, name, states = found
@@ -551,5 +556,6 @@ def _covers(named: Event | None, asked: Event | None) -> bool:
 
 
 def _check_points(points: Any) -> None:
+    refuse_mask("w", points)  # its largest entry would be that of the others
     if not largest(points) <= LARGEST_ITERATE:
         raise ValueError(f"w must be finite and at most {LARGEST_ITERATE:g} in size")

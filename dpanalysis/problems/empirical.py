@@ -664,7 +664,7 @@ class LinearRisk(BoundedRisk):
 
     def gradient_bound(self, order: int) -> float:
         """Public bound on the norm of one sample's data gradient; inf if there is none."""
-        lipschitz = self.loss.lipschitz
+        lipschitz = float(self.loss.lipschitz)
         return lipschitz * self.radius(order) or (5e-324 if lipschitz else 0.0)
 
     @property
@@ -689,7 +689,7 @@ class LinearRisk(BoundedRisk):
     @property
     def derivative_bounds(self) -> tuple[float, float]:  # type: ignore[override]
         """Bounds (L1, L2) on the derivative of a sample's loss in its prediction."""
-        return self.loss.lipschitz, self.loss.lipschitz
+        return float(self.loss.lipschitz), float(self.loss.lipschitz)
 
     @property
     def curvature_vanishes_at_max_slope(self) -> bool:  # type: ignore[override]
@@ -714,7 +714,7 @@ class LinearRisk(BoundedRisk):
     @property
     def hessian_bound(self) -> float:  # type: ignore[override]
         """Public bound on the norm of one sample's Hessian, without the penalty; inf if none."""
-        smoothness = self.loss.smoothness
+        smoothness = float(self.loss.smoothness)
         radius = self.radius(2)
         bound = smoothness * (radius * radius)
         if smoothness and radius < 1e-140:  # its square underflows
@@ -725,7 +725,7 @@ class LinearRisk(BoundedRisk):
     @property
     def hessian_lipschitz(self) -> float:  # type: ignore[override]
         """Lipschitz constant of the Hessian that the public bounds guarantee; inf if none."""
-        data = self.loss.hessian_lipschitz
+        data = float(self.loss.hessian_lipschitz)
         radius = self.radius(2)
         data = data * radius * radius * radius if data else 0.0
         return data + (0.0 if self.regularizer is None else self.regularizer.hessian_lipschitz)

@@ -135,10 +135,10 @@ class ERM(LinearRisk):
         self._width_read = has_read_width(X)
 
     def __repr__(self) -> str:
-        size = "" if self._size is None else f", size={self._size}"
+        count = f"n={self.n}" if self._size is None else f"size={self._size}"  # n is not public
         return (
-            f"ERM(n={self.n}, d={self.d}, loss={self.loss!r}, regularizer={self.regularizer!r}, "
-            f"row_bound={self.row_bounds!r}{size})"
+            f"ERM({count}, d={self.d}, loss={self.loss!r}, regularizer={self.regularizer!r}, "
+            f"row_bound={self.row_bounds!r})"
         )
 
     @property

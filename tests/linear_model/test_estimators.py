@@ -749,3 +749,13 @@ def test_a_model_of_tables_is_loaded_as_one(tmp_path):
         warnings.simplefilter("error")
         again = load(tmp_path / "m.json")
         assert (again.predict(X) == model.predict(X)).all()
+
+
+def test_integer_classes_that_a_float_would_round_are_refused():
+    """One label 0.0 instead of 0 made 300 labels 2**53 + 1 into 2**53."""
+    X, big = np.linspace(-1.0, 1.0, 40)[:, None], 2**53
+    Y = X[:, 0] > 0.0
+    for kind in (int, float, np.int64):
+        with pytest.raises(ValueError, match=r"classes must be at most 2\*\*53"):
+            LogisticRegression(1.0, bounds=(-1, 1), classes=[0, kind(big + 2)]).fit(X, Y)
+    assert LogisticRegression(1.0, bounds=(-1, 1), classes=[-big, 0, big]).fit(X, Y * big)

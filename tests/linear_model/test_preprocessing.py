@@ -15,7 +15,7 @@ from sklearn import config_context
 import dpanalysis as dpa
 from dpanalysis.preprocessing import PrivateBounds, PublicColumns, PublicEncoder
 from dpanalysis.preprocessing.columns import columns_of
-from dpanalysis.preprocessing.encoder import parse_domain, read_domain, template
+from dpanalysis.preprocessing.encoder import parse_domain, read_domain, template, text_of
 from dpanalysis.privacy.queries import NoisyQuantile, Records
 from dpanalysis.problems.base import ColumnTable
 
@@ -51,6 +51,21 @@ def test_what_was_seen_before_changes_no_cell(first):
     encoder = PublicEncoder({"x": ["1", "True"]}).fit(np.empty((0, 1), dtype=object))
     later = np.array([[first], [True], [1], ["1"]], dtype=object)
     assert np.asarray(encoder.transform(later))[1:, 1].tolist() == [1.0, 0.0, 0.0]
+
+
+@pytest.mark.parametrize("kind", [np.bool_, np.int8, np.float32, np.float64, bool])
+@pytest.mark.parametrize("last", [None, "none of them"])
+def test_a_cell_of_another_kind_changes_no_other(kind, last):
+    """It makes a table keep NumPy's numbers, which had another text: all rows became "other"."""
+    values = [kind(0), kind(1), kind(0.1)] if kind is np.float32 else [kind(0), kind(1)]
+    rows = pd.DataFrame({"x": np.array(values)})
+    names = [text_of(each) for each in rows["x"].tolist()]
+    domain = {"x": {"categories": names, "missing": "?", "other": "else"}}
+    found = PublicEncoder(domain).fit_transform(rows).toarray()
+    assert not found[:, len(names) :].any()
+    cells = pd.DataFrame([{"x": each} for each in values] + [{"x": last}])
+    other = PublicEncoder(domain).fit_transform(cells).toarray()
+    np.testing.assert_array_equal(other[:-1], found)
 
 
 def test_missing_cells_count_as_declared():

@@ -477,6 +477,12 @@ def test_learned_ends_keep_their_cost_however_they_are_written(ends, where):
     assert type(ridge.coef_) is np.ndarray and type(ridge.intercept_) is float
 
 
+def test_learned_ends_in_lists_keep_their_cost():
+    learned = bounds().fit(X)
+    for ends in ((learned.low_, learned.high_), ([*learned.low_], [*learned.high_])):
+        assert model(bounds=ends).fit(X, Y).privacy_.epsilon == pytest.approx(1.5)
+
+
 def test_a_frozen_model_is_the_model_in_it():
     fitted = model(bounds=(0, 100)).fit(X, Y)
     assert privacy_of(FrozenEstimator(fitted)).epsilon == fitted.privacy_.epsilon

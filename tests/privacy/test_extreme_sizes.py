@@ -1,5 +1,6 @@
 """Bounds, clip norms and steps near overflow and underflow are charged in full or refused."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -15,6 +16,7 @@ from dpanalysis.privacy.queries import (
     NoisyHessian,
     NoisyMin,
     NoisyValue,
+    PerturbedMinimum,
     Ray,
 )
 
@@ -102,3 +104,87 @@ def test_a_clip_norm_below_what_a_tiny_row_may_add_is_refused():
     facts = problem_of(np.ones(4), [1, 1, -1, 1]).facts("replace_one")
     with pytest.raises(ValueError, match="clip_norm must be at least 1e-70"):
         facts.record_sensitivity(2, dpa.clipping.Flat(1e-240))
+
+
+@pytest.mark.parametrize("number", [np.float16, np.float32, np.longdouble, np.asarray])
+def test_numbers_of_numpy_are_charged_like_python_s(number):
+    """NoisyValue with a float16 clip of 1e-7 had the sensitivity 0, and so no charge."""
+    w, C, s = np.zeros(1), number(6e-8), number(0.5)
+    pairs = [
+        (make(C, s), make(float(C), float(s)))
+        for make in (
+            lambda C, s: NoisyValue(w, C, s),
+            lambda C, s: NoisyMin(np.zeros((2, 1)), C, s),
+            lambda C, s: FirstDecrease(RAY, np.zeros(1), C, "laplace", s, s),
+            lambda C, s: NoisyHessian(w, s),
+            lambda C, s: NoisyDescent(w, s, 1, 2, False, "gaussian", C),
+            lambda C, s: PerturbedMinimum("gaussian", s, s, C, s),
+        )
+    ]
+    for count in (4, 50_000_000):
+        y = np.ones(4)
+        problem = dpa.ERM(
+            np.ones((4, 1)), y, LOGISTIC, row_bound=dpa.RowBound(2, 1.0), size=max(4, count)
+        )
+        facts = problem.facts("replace_one")
+        for query, plain in pairs:
+            assert query.event(facts, FULL) == plain.event(facts, FULL)
+
+
+@pytest.mark.parametrize("whole", [np.int8, np.int16, np.asarray])
+def test_counts_of_numpy_neither_wrap_nor_depend_on_the_number_of_records(whole):
+    """127 passes in int8 wrapped the bound on rounding; 3 passes of 128 records overflowed."""
+    query = NoisyDescent(np.zeros(1), 0.05, whole(1), whole(127), False, "gaussian", 0.7)
+    assert (type(query.batches), type(query.passes), query.passes) == (int, int, 127)
+    costs = []
+    for n in (127, 128):
+        problem = dpa.ERM(
+            np.ones((n, 1)), np.ones(n), LOGISTIC, row_bound=dpa.RowBound(2, 1.0), size=127
+        )
+        method = dpa.methods.OutputPerturbation("gradient_descent", passes=whole(3))
+        budget = dpa.Budget(1.0, 1e-6, "add_or_remove_one")
+        costs.append(dpa.minimize(problem, method, budget, rng=0, record=()).epsilon())
+    assert costs[0] == costs[1]
+
+
+def test_facts_and_rules_with_numbers_of_numpy_are_python_s():
+    """A product with a float16 is a float16: the bound on a gradient was rounded down."""
+
+    class Loss(dpa.losses.Logistic):
+        lipschitz = np.float16(1.0)
+
+    problem = dpa.ERM(np.ones((4, 1)), np.ones(4), Loss(), row_bound=dpa.RowBound(2, 1.0004))
+    facts = problem.facts("replace_one")
+    assert facts.gradient_bounds == (1.0004, 1.0004)
+    moved = dataclasses.replace(
+        facts, gradient_bounds=(np.float16(1.0), np.asarray(1.0)), n=np.int8(4), L=np.float16(0.5)
+    )
+    assert [type(each) for each in (*moved.gradient_bounds, moved.n, moved.L)] == [
+        float, float, int, float,
+    ]  # fmt: skip
+
+
+def test_a_scale_that_changes_after_its_check_changes_nothing():
+    scale = np.array(100.0)
+    query = NoisyMin(np.zeros((2, 1)), 1.0, scale)
+    scale[...] = 0.0
+    assert query.scale == 100.0
+
+
+def test_masked_points_are_refused():
+    problem = problem_of([1.0], [1.0], radius=1.0)
+    oracle = PrivateOracle(problem, problem.facts("replace_one"), None, [0])
+    hidden = np.ma.masked_array([[1e300]], [[True]])
+    with pytest.raises(TypeError, match="masked"):
+        oracle.gradient(hidden, FULL, "gaussian", 1.0, dpa.clipping.Flat(1.0))
+    with pytest.raises(TypeError, match="masked"):
+        oracle.ask(NoisyValue(hidden[0], 1.0, 1.0), FULL)
+
+
+@pytest.mark.parametrize("name", ["sensitivities", "_rounding"])
+def test_a_query_that_changes_what_its_event_is_computed_from_is_refused(name):
+    kind = type("Less", (NoisyDescent,), {name: lambda self, *facts: 0.0})
+    problem = problem_of([1.0], [1.0], radius=1.0)
+    oracle = PrivateOracle(problem, problem.facts("replace_one"), None, [0])
+    with pytest.raises(TypeError, match=f"Less overrides {name}"):
+        oracle.ask(kind(ZERO, 0.1, 1, 1, False, "gaussian", 1.0), FULL)

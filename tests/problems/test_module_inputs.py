@@ -654,3 +654,22 @@ def test_the_users_own_object_is_left_as_it_was():
         copied.sums(problem.initial()).gradient, problem.sums(problem.initial()).gradient
     )
     assert isinstance(problem._augment, Augmentation)
+
+
+def test_one_record_does_not_change_the_dtype_of_lists():
+    class Branching(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(2, 2)
+
+        def forward(self, x):
+            return self.layer(x if x.is_floating_point() else x.float() / 255.0)
+
+    sums = []
+    for last in ([3, 4], [3.0, 4.0]):
+        problem = dpa.problems.Module(
+            Branching(), [[200, 100]] * 9 + [last], [0] * 9 + [last[0] > 5], chunk=5
+        )
+        w = np.full((1, problem.d), 0.1)
+        sums.append(problem.gradient_sum(w, clipping=dpa.clipping.Flat(1.0)))
+    np.testing.assert_array_equal(*sums)

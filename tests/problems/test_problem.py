@@ -157,3 +157,9 @@ def test_rules_are_refused_by_problems_that_do_not_declare_clipped_sums():
     method = dpa.methods.SGD(0.1, 2, dpa.Full(), rule, mechanism="gaussian")
     with pytest.raises(ValueError, match="Mine takes no clipping rule"):
         dpa.minimize(Mine(), method, dpa.Budget(1.0, 1e-5), rng=0)
+
+
+def test_a_representation_does_not_show_the_number_of_records_beside_a_public_size():
+    for n in (4, 5):
+        problem = problems.ERM(np.ones((n, 1)), np.ones(n), losses.Logistic(), size=4)
+        assert repr(problem).startswith("ERM(size=4, d=1,") and f"n={n}" not in repr(problem)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ..._validation import check_vector
+from ..._validation import check_vector, plain_numbers
 from ..accounting.sampling import Full, Sampling
 from ..events import Event
 
@@ -70,6 +70,9 @@ class Query(ABC):
 
     #: Quantity that one answer evaluates for every record of the batch, for counting.
     evaluates = "loss"
+
+    def __post_init__(self) -> None:
+        plain_numbers(self)
 
     @abstractmethod
     def event(self, facts: PublicFacts, sampling: Sampling) -> Event | None:

@@ -106,6 +106,7 @@ class NoisyHessian(Query):
     off_diagonal = math.sqrt(0.5)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_vector("w", self.w)
         check_number("std", self.std, low=0.0)
 

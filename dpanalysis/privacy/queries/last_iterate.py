@@ -121,6 +121,7 @@ class LastNoisyIterate(Query):
     evaluates = "gradient"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_vector("start", self.start)
         check_positive("step_size", self.step_size)
         check_int("iterations", self.iterations, low=1)

@@ -119,6 +119,7 @@ class NoisyDescent(Query):
     evaluates = "gradient"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_vector("start", self.start)
         check_positive("step_size", self.step_size)
         check_int("batches", self.batches, low=1)
@@ -386,6 +387,7 @@ class PerturbedMinimum(Query):
     evaluates = "gradient"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_choice("law", self.law, LAWS)
         check_positive("tolerance", self.tolerance)
         for name in ("scale", "ridge", "output_scale"):

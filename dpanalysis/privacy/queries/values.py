@@ -75,6 +75,7 @@ class FirstDecrease(Query):
     query: str = "loss_clip"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_positive("clip", self.clip)
         check_choice("noise", self.noise, ("laplace", "gaussian"))
         check_choice("query", self.query, ("loss_clip", "difference_clip", "slope_clip"))
@@ -191,6 +192,7 @@ class NoisyValue(Query):
     law: str = "gaussian"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_vector("w", self.w)
         check_positive("clip", self.clip)
         check_number("std", self.std, low=0.0)
@@ -288,6 +290,7 @@ class NoisyMin(Query):
     count: int = 1
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_positive("clip", self.clip)
         check_number("scale", self.scale, low=0.0)
         check_choice("noise", self.noise, ("gumbel", "exponential"))
@@ -388,6 +391,7 @@ class NoisyQuantile(Query):
     evaluates = "comparison"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         check_int("column", self.column)
         check_number("level", self.level, low=0.0, high=1.0)
         check_positive("scale", self.scale)

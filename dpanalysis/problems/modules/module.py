@@ -292,13 +292,13 @@ class Module(GrowingRisk):
 
     def __repr__(self) -> str:
         kind = type(self._network.module).__name__
-        size = "" if self._size is None else f", size={self._size}"
+        count = f"n={self.n}" if self._size is None else f"size={self._size}"  # n is not public
         frozen = f", frozen={self.frozen}" if self.frozen else ""
         augment = "" if self._augment is None else f", augment={self._augment.name}"
         return (
-            f"Module({kind}, n={self.n}, d={self.d}{frozen}, loss={self.loss!r}, "
+            f"Module({kind}, {count}, d={self.d}{frozen}, loss={self.loss!r}, "
             f"regularizer={self.regularizer!r}{augment}, chunk={self.chunk}, "
-            f"device={str(self.device)!r}{size})"
+            f"device={str(self.device)!r})"
         )
 
     # Public constants

@@ -298,9 +298,11 @@ def _tensor(name: str, array: Any) -> Tensor:
         found = array.detach()
     else:
         refuse_mask(name, array)
-        array = np.asarray(array)
+        listed, array = not hasattr(array, "dtype"), np.asarray(array)
         if array.dtype.kind not in "iufb":
             raise TypeError(f"{name} must hold real numbers, got {array.dtype}")
+        if listed:  # one record with another type of number would change the dtype of all
+            array = array.astype(np.float64)
         # PyTorch accepts no array that is read-only, reversed, or of another byte order.
         dtype = np.dtype(np.float64) if array.dtype.itemsize > 8 else array.dtype.newbyteorder("=")
         taken = (

@@ -130,12 +130,12 @@ class Softmax(Network, BoundedRisk):
     @property
     def L(self) -> float:  # type: ignore[override]
         """Smoothness that the row bound and the penalty guarantee; inf if none."""
-        data = self.loss.smoothness * self.radius(2) ** 2
+        data = float(self.loss.smoothness) * self.radius(2) ** 2
         return data + (0.0 if self.regularizer is None else self.regularizer.L)
 
     def gradient_bound(self, order: int) -> float:
         """Public bound on the norm of one sample's data gradient; inf if there is none."""
-        return (2.0 if order == 1 else self.loss.lipschitz) * self.radius(order)
+        return (2.0 if order == 1 else float(self.loss.lipschitz)) * self.radius(order)
 
     convex_records = True
 
