@@ -17,7 +17,7 @@ import dpanalysis
 from dpanalysis import audit
 from dpanalysis.papers import claim as bibliography
 from dpanalysis.papers import registry
-from dpanalysis.papers.claim import SHOWN
+from dpanalysis.papers.report import PAPERS
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -106,11 +106,12 @@ def test_claims_of_the_site_are_those_of_the_registry():
     rows = {row[0]: row for row in site_tables.claim_rows()}
     assert set(rows) == set(known)
     for name, claim in known.items():
-        assert rows[name][3] == SHOWN.get(claim.verdict, claim.verdict)
+        assert rows[name][3] == PAPERS.of(claim, claim.verdict)
         assert all(text in rows[name][6] for _, text in claim.remarks), name
     page = site_tables.claims("Kuru")
     assert page.count("<tr>") == 1 + sum(claim.paper == "001" for claim in known.values())
     assert '<td data-head="verdict" class="verdict corrected">corrected</td>' in page
+    assert '<td data-head="verdict" class="verdict corrected">corrected: public code</td>' in page
     with pytest.raises(ValueError, match="paper must be one of"):
         site_tables.claims("nobody")
     assert "Theorem 4.1" in site_tables.covered("Kuru")

@@ -40,7 +40,8 @@ def table(heads: Sequence[str], rows: Iterable[Sequence[str]], caption: str, nam
 
 
 def _mark(cell: str) -> str:
-    return f' class="verdict {_MARKS[cell].replace(" ", "-")}"' if cell in _MARKS else ""
+    head = cell.partition(":")[0]
+    return f' class="verdict {_MARKS[head].replace(" ", "-")}"' if head in _MARKS else ""
 
 
 def _rich(text: str) -> str:

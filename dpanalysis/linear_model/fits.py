@@ -65,25 +65,26 @@ class Sketch:
         # or belong to one ensemble or search (``within``).
         if (self.n, self.total) == (other.n, other.total):
             return True
-        if self.n == other.n and _common(self.columns, other.columns) >= _COLUMNS:
+        if self.n == other.n and _common(self.columns, other.columns, False) >= _COLUMNS:
             return True
+        # Of the smaller table it would tell whether a table has the one row of an earlier one.
         mostly_distinct = all(2 * each.distinct >= each.n for each in (self, other))
-        return (within or mostly_distinct) and _common(self.rows, other.rows) >= _ROWS
+        return (within or mostly_distinct) and _common(self.rows, other.rows, True) >= _ROWS
 
 
-def _common(first: np.ndarray, second: np.ndarray) -> float:
-    """Estimate, from bottom-k sketches, the share of the larger set that is in the smaller one.
+def _common(first: np.ndarray, second: np.ndarray, larger: bool) -> float:
+    """Estimate, from bottom-k sketches, the share of one set that is in the other.
 
-    Below the smaller of the two largest digests, both sketches are complete. The share of the
-    smaller one would show whether a table has the single row of an earlier one.
+    It is the ``larger`` set, or the smaller one. Below the smaller of the two largest digests, both
+    sketches are complete.
     """
     if not (len(first) and len(second)):
         return 0.0
     ends = [each[-1] for each in (first, second) if len(each) == _KEPT]
     if ends:
         first, second = (each[each <= min(ends)] for each in (first, second))
-    larger = max(len(first), len(second))
-    return len(np.intersect1d(first, second, assume_unique=True)) / larger if larger else 0.0
+    size = (max if larger else min)(len(first), len(second))
+    return len(np.intersect1d(first, second, assume_unique=True)) / size if size else 0.0
 
 
 def _least(digests: np.ndarray) -> np.ndarray:

@@ -16,7 +16,6 @@ from dpanalysis import __main__ as command
 from dpanalysis import audit
 from dpanalysis.papers import claim as bibliography
 from dpanalysis.papers import registry, report
-from dpanalysis.papers.claim import SHOWN
 from dpanalysis.papers.registry import (
     Claim,
     Effort,
@@ -27,6 +26,7 @@ from dpanalysis.papers.registry import (
     printed,
     used,
 )
+from dpanalysis.papers.report import PAPERS
 
 ROOT = Path(__file__).parents[2]
 
@@ -202,7 +202,7 @@ def test_a_listing_computes_nothing_before_it_is_asked(monkeypatch):
     text, page = repr(listed), listed._repr_html_()
     for claim in known:
         label = bibliography.paper_of(claim.paper).label
-        verdict = SHOWN.get(claim.verdict, claim.verdict)
+        verdict = re.escape(PAPERS.of(claim, claim.verdict))
         assert re.search(rf"^{claim.id} +{verdict} +{label}: ", text, re.M)
         assert f"<td>{claim.id}</td><td>{label}</td>" in page
         assert html.escape(claim.printed) in page

@@ -136,11 +136,13 @@ def test_a_share_is_estimated_from_the_least_digests():
     digests = np.random.default_rng(1).integers(2**64, size=60_000, dtype=np.uint64)
     for size, start in ((10_000, 9_000), (1_000, 9_500), (10_000, 10_000), (300, 9_900)):
         first, second = np.unique(digests[:10_000]), np.unique(digests[start : start + size])
-        truth = max(0, min(10_000, start + size) - start) / 10_000
-        found = _common(_least(first), _least(second))
-        # 512 of the larger set are drawn at random.
-        assert abs(found - truth) <= 4.0 * math.sqrt(truth * (1.0 - truth) / 512)
-    assert _common(_least(first), _least(first[:0])) == 0.0
+        for larger in (False, True):
+            part = 10_000 if larger else min(size, 10_000)
+            truth = max(0, min(10_000, start + size) - start) / part
+            found = _common(_least(first), _least(second), larger)
+            drawn = 512 * part / 10_000  # of that set, in effect at random
+            assert abs(found - truth) <= 4.0 * math.sqrt(truth * (1.0 - truth) / drawn)
+    assert _common(_least(first), _least(first[:0]), True) == 0.0
 
 
 def test_the_warning_does_not_say_whether_a_table_has_the_row_of_another_one():

@@ -115,7 +115,7 @@ def test_without_a_size_it_is_the_number_of_rows():
     assert (plain.size, more.size) == (40, 41)
     assert plain.facts(ADD).record_limit == 41 and plain.facts(ADD).n == 40
     assert plain.facts(ADD) != more.facts(ADD)
-    assert "size" not in repr(plain) and repr(erm(X, y, 50)).endswith(", size=50)")
+    assert "size" not in repr(plain) and repr(erm(X, y, 50)).startswith("ERM(size=50, d=3, ")
     # A given size allows twice as many rows, so more rounding is covered.
     given = erm(X, y, 40)
     w = np.ones(3)
