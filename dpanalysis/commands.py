@@ -25,6 +25,7 @@ import numpy as np
 from .datasets.tables import delimiter_hint, different_names
 
 _ROWS = 10_000  # per chunk
+_MOST_NUMBERS = 20  # distinct numbers that may be classes without being declared
 
 
 @dataclass(frozen=True)
@@ -297,7 +298,11 @@ def _new_model(arguments: argparse.Namespace, classes: list[str]) -> Any:
 
     of_numbers = arguments.kind == "ridge"
     if of_numbers != (arguments.target_bounds is not None):
-        raise ValueError("--target-bounds is for --kind ridge, which needs them")
+        raise ValueError(
+            "--kind ridge needs --target-bounds LOW HIGH, the range of the label"
+            if of_numbers
+            else "--target-bounds is for --kind ridge"
+        )
     if of_numbers and classes:
         raise ValueError(
             f"{arguments.domain}: the label of --kind ridge has no classes: delete their line"
@@ -324,12 +329,15 @@ def _reader(model: Any) -> Callable[[str], Any]:
         return _number
     known = getattr(model, "classes_", model.classes)
     words = None if known is None else [str(each) for each in known]
+    numbers: set[str] = set()
 
     def word(cell: str) -> str:
         if not cell or (words is not None and cell not in words):
             raise ValueError(f"one of {few(words)}" if words else "a label")
-        if words is None and _is_fraction(cell):  # else each number became a published class
-            raise ValueError("a class: declare classes, or let --kind ridge predict numbers")
+        if words is None and _is_number(cell):  # else each number became a published class
+            numbers.add(cell)
+            if not float(cell).is_integer() or len(numbers) > _MOST_NUMBERS:
+                raise ValueError("a class: declare classes, or let --kind ridge predict numbers")
         return cell
 
     return word
@@ -345,11 +353,12 @@ def _number(cell: str) -> float:
     return value
 
 
-def _is_fraction(cell: str) -> bool:
+def _is_number(cell: str) -> bool:
     try:
-        return not float(cell).is_integer()
+        float(cell)
     except ValueError:
         return False
+    return True
 
 
 def _predict(arguments: argparse.Namespace) -> int:

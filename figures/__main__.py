@@ -108,9 +108,12 @@ def _jobs(text: str) -> int:
 
 
 def _seconds(text: str) -> float:
-    value = float(text)
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
     if not value >= 0.0:
-        raise argparse.ArgumentTypeError(f"must be at least 0, got {text}")
+        raise argparse.ArgumentTypeError(f"must be a number of seconds, at least 0, got {text}")
     return value
 
 
@@ -171,6 +174,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         progress=not arguments.quiet,
         store=arguments.store,
     )
+    for name in arguments.names:
+        if needs := _missing(name):
+            parser.error(f"{name} needs {needs}: pip install 'dpanalysis-toolkit[{needs}]'")
     names = arguments.names or list(_installed(figures.FIGURES))
     word = word_on_kernels()
     if word:
@@ -194,11 +200,16 @@ def _check_names(parser: argparse.ArgumentParser, names: Sequence[str]) -> None:
 def _installed(names: Iterable[str]) -> Iterator[str]:
     """Yield the figures whose packages are installed, and say which are left out."""
     for name in names:
-        needs = getattr(figures.load(name), "NEEDS", "")
-        if needs and find_spec(needs) is None:
-            print(f"{name}: left out, for {needs} is not installed (pip install {needs})")
+        if needs := _missing(name):
+            print(f"{name}: left out, for {needs} is not installed (the extra [{needs}])")
         else:
             yield name
+
+
+def _missing(name: str) -> str:
+    """Return the package that a figure needs if it is not installed, which is an extra's name."""
+    needs = str(getattr(figures.load(name), "NEEDS", ""))
+    return needs if needs and find_spec(needs) is None else ""
 
 
 def _make_all(names: Sequence[str], options: Options, stop_after: float | None) -> int:

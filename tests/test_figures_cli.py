@@ -284,7 +284,8 @@ def test_bad_arguments_are_explained(run, capsys):
         (["tinny"], "unknown figure tinny; known: tiny"),
         (["--scale", "huge"], "invalid choice: 'huge'"),
         (["--jobs", "0"], "must be -1 or at least 1, got 0"),
-        (["--stop-after", "-1"], "must be at least 0, got -1"),
+        (["--stop-after", "-1"], "must be a number of seconds, at least 0, got -1"),
+        (["--stop-after", "x"], "must be a number of seconds, at least 0, got x"),
         (["--store"], "--store needs --scale paper"),
         (["--backend", "lokky"], "backend must be one of dask, loky, ray"),
     ):
@@ -293,6 +294,17 @@ def test_bad_arguments_are_explained(run, capsys):
         assert stop.value.code == 2
         assert message in capsys.readouterr().err
     assert not run.out.exists()
+
+
+def test_a_figure_whose_package_is_missing_names_the_extra(run, capsys):
+    figure = tiny_figure()
+    figure.NEEDS = "torch_of_another_day"
+    with pytest.raises(SystemExit) as stop:
+        run("tiny", tiny=figure)
+    assert stop.value.code == 2
+    assert "pip install 'dpanalysis-toolkit[torch_of_another_day]'" in capsys.readouterr().err
+    assert run(tiny=figure) == 0
+    assert "tiny: left out, for torch_of_another_day is not installed" in capsys.readouterr().out
 
 
 def test_list_and_help(run, capsys):

@@ -55,7 +55,10 @@ _TARGET = (25, 346)
 
 def diabetes() -> tuple[np.ndarray, ...]:
     """Return rows, targets and the ends of their ranges of 442 patients."""
-    from sklearn.datasets import load_diabetes
+    try:
+        from sklearn.datasets import load_diabetes
+    except ImportError as error:
+        raise ImportError("the data need the extra dpanalysis-toolkit[benchmarks]") from error
 
     X, y = load_diabetes(return_X_y=True, scaled=False)
     return X, y, np.array(_LOW, float), np.array(_HIGH, float), np.array(_TARGET, float)

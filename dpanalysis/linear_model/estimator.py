@@ -400,6 +400,7 @@ def _refuse_no_numbers(y: Any) -> None:
     """
     kind = np.asarray(y).dtype.kind
     if kind in "biufc" or not isinstance(y, Iterable):
+        _refuse_nan(y)
         return
     for i, value in enumerate(y):
         try:
@@ -410,11 +411,21 @@ def _refuse_no_numbers(y: Any) -> None:
         raise ValueError(f"y must hold a number in every row, got {value!r} in row {i}")
 
 
+def _refuse_nan(y: Any) -> None:
+    """Raise ValueError naming the first NaN of numbers."""
+    array = np.asarray(y)
+    if array.dtype.kind == "f" and (lost := np.isnan(array)).any():
+        raise ValueError(
+            f"y must hold a number in every row, got nan in row {int(np.argwhere(lost)[0][0])}"
+        )
+
+
 def _refuse_missing(y: Any) -> None:
     """Raise ValueError for a missing label, which as text would become a class of its own."""
     dtype = getattr(y, "dtype", np.dtype(object))
     numbers = isinstance(dtype, np.dtype) and dtype.kind not in "OMm"  # checked by scikit-learn
     if numbers or not isinstance(y, Iterable):
+        _refuse_nan(y)
         return
     for i, label in enumerate(y):
         if not isinstance(label, str) and np.ndim(label) == 0 and is_missing(label):

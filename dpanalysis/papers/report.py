@@ -145,7 +145,9 @@ def summary(table: Table) -> str:
     order = {words.name(verdict): place for place, verdict in enumerate(words.meanings)}
     names = sorted(found, key=lambda name: order[name.partition(":")[0]])
     parts = [f"{found[name]} {name}" for name in names]
-    counted = f"{len(table)} claims" + (": " + ", ".join(parts) if parts else "")
+    counted = f"{len(table)} claim{'s' * (len(table) != 1)}" + (
+        ": " + ", ".join(parts) if parts else ""
+    )
     failed = ", ".join(outcome.claim.id for outcome in table.failed)
     end = f"FAILED: {failed}" if failed else "none failed"
     return f"{counted}; {end}; {table.seconds:.1f} s of checks"

@@ -227,6 +227,22 @@ def test_a_column_of_fractions_is_no_class_unless_declared(folder, capsys):
                 assert not (folder / "s.json").exists()
 
 
+@pytest.mark.parametrize("distinct", [20, 21])
+def test_many_whole_numbers_are_no_classes_unless_declared(folder, capsys, distinct):
+    """Hours from 1 to 99 were 99 classes, of which each was a run."""
+    lines = (folder / "train.csv").read_text("utf-8-sig").splitlines()
+    each = [f"{line},{i % distinct}" for i, line in enumerate(lines[1:])]
+    (folder / "t.csv").write_text("\n".join([lines[0] + ",hours", *each]) + "\n")
+    (folder / "d.toml").write_text(TOML[TOML.index("[columns]") :])
+    argv = ["fit", "t.csv", "--label", "hours", "--domain", "d.toml", "--epsilon", "5"]
+    argv += ["--out", "s.json", "--force"]
+    if distinct == 20:
+        assert main(argv) == 0
+    else:
+        fails(capsys, argv, "t.csv, line 22, column 'hours': expected a class: declare classes")
+    assert (folder / "s.json").exists() == (distinct == 20)
+
+
 @pytest.mark.parametrize("command", ["fit", "predict", "evaluate"])
 def test_help_keeps_the_words_as_they_are(capsys, command):
     with pytest.raises(SystemExit):
@@ -346,7 +362,7 @@ def test_a_number_is_predicted_too(hours, capsys):
 def test_regression_refuses_bad_arguments(hours, capsys):
     """Always before a file is written, and mostly before one is read."""
     fit = ["fit", "hours.csv", *NUMBERS]
-    fails(capsys, fit, "--target-bounds is for --kind ridge, which needs them")
+    fails(capsys, fit, "--kind ridge needs --target-bounds LOW HIGH")
     logistic = ["fit", "hours.csv", *NUMBERS, "--kind", "logistic", "--target-bounds", "0", "1"]
     fails(capsys, logistic, "--target-bounds is for --kind ridge")
     for low, high in ("1", "1"), ("2", "1"), ("nan", "1"), ("0", "inf"), ("-1e308", "-1e309"):

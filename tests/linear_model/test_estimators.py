@@ -21,6 +21,7 @@ from sklearn.utils import get_tags
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import dpanalysis as dpa
+from dpanalysis import linear_model
 from dpanalysis.linear_model import (
     LinearSVC,
     LogisticRegression,
@@ -759,3 +760,13 @@ def test_integer_classes_that_a_float_would_round_are_refused():
         with pytest.raises(ValueError, match=r"classes must be at most 2\*\*53"):
             LogisticRegression(1.0, bounds=(-1, 1), classes=[0, kind(big + 2)]).fit(X, Y)
     assert LogisticRegression(1.0, bounds=(-1, 1), classes=[-big, 0, big]).fit(X, Y * big)
+
+
+@pytest.mark.parametrize("estimator", [LogisticRegression, linear_model.Ridge])
+def test_a_target_that_is_nan_is_named_by_its_row(estimator):
+    y = np.arange(6.0) % 2
+    y[4] = np.nan
+    bounds = {"target_bounds": (0, 1)} if estimator is linear_model.Ridge else {}
+    for target in (y, y.tolist(), pd.Series(y)):
+        with pytest.raises(ValueError, match=r"y must hold a .* got nan in row 4"):
+            estimator(1.0, bounds=(0, 1), **bounds).fit(np.ones((6, 2)), target)

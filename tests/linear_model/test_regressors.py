@@ -248,7 +248,7 @@ def test_bad_input_is_one_sentence_and_costs_nothing(kind, monkeypatch):
     for wrong in (None, 3.0, (1,), (1, 2, 3), (2, 1), (1, 1), (0, math.inf), (math.nan, 1), "01"):
         fails(r"target_bounds must be \(low, high\) with low < high", target_bounds=wrong)
     fails("NaN", X=np.where(np.eye(200, 3) > 0, np.nan, X))
-    fails("NaN", y=np.where(np.arange(200) > 5, np.nan, y))
+    fails("got nan in row 6", y=np.where(np.arange(200) > 5, np.nan, y))
     fails("infinity", y=np.where(np.arange(200) > 5, np.inf, y))
     fails("y must hold a number in every row", y=np.array(["word"] * 200, dtype=object))
     fails(

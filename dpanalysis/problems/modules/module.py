@@ -239,6 +239,8 @@ class Module(GrowingRisk):
                 "products of layers overflow: call float() or bfloat16() on it"
             )
         self.device = trained[0].device if device is None else torch.device(device)
+        if self.device.type == "cuda" and not torch.cuda.is_available():
+            raise ValueError(f"device must be there, got {device!r}: PyTorch finds no CUDA device")
         self.regularizer, self.loss = regularizer, loss
         self._on_host = False
         self.row_bounds = as_bounds(row_bound)
