@@ -163,15 +163,18 @@ def test_everyone_drawn_by_hand():
     assert B / math.sqrt((B * 1e-18 + noise**2) * steps) >= 0.5
 
 
-def test_clipped_runs_of_one_step_by_hand():
-    """All of 2 drawn, so that w_1 is normal; 100,000 runs: five standard deviations are .008."""
-    found = convergence.clipped_share(1.0, 2, 1, 100_000, np.random.default_rng(6)) * 0.6
-    C = 1.0 + math.sqrt(math.log(2 / 0.6))
-    noise = C * 4.0 * math.sqrt(math.log(1.0 / 0.6))
-    eta = 2.0 / math.sqrt(2.0 + noise**2)
+def test_clipped_runs_of_two_steps_by_hand():
+    """All of 2 drawn, so that w_t are normal; 100,000 runs: five standard deviations are .008."""
+    found = convergence.clipped_share(1.0, 2, 2, 100_000, np.random.default_rng(6)) * 0.6
+    C = 1.0 + math.sqrt(math.log(4 / 0.6))
+    noise = C * 4.0 * math.sqrt(math.log(1.0 / 0.6) / 2.0)
+    eta = 2.0 / math.sqrt((2.0 + noise**2) * 2.0)
     assert eta < 0.5
-    limits = np.array([C - 1.0 - (1.0 - eta), C - 1.0 + (1.0 - eta)]) / (0.5 * eta * noise)
-    assert found == pytest.approx(special.ndtr(-limits).sum(), abs=0.008)
+    std, w = 0.5 * eta * noise, np.linspace(1.0 - C, C - 1.0, 20_001)  # w_1, nothing clipped
+    inside = special.ndtr((C - 1.0 - (1.0 - eta) * w) / std)
+    inside -= special.ndtr((1.0 - C - (1.0 - eta) * w) / std)
+    density = np.exp(-0.5 * ((w - (1.0 - eta)) / std) ** 2) / (std * math.sqrt(2.0 * math.pi))
+    assert found == pytest.approx(1.0 - np.trapezoid(density * inside, w), abs=0.008)
 
 
 @pytest.mark.parametrize(("power", "violated"), [(0.5, True), (1.0, False)])

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ from dpanalysis.privacy.queries import (
     NoisyMin,
     NoisyValue,
     PerturbedMinimum,
+    Query,
     Ray,
 )
 
@@ -156,12 +158,42 @@ def test_facts_and_rules_with_numbers_of_numpy_are_python_s():
     problem = dpa.ERM(np.ones((4, 1)), np.ones(4), Loss(), row_bound=dpa.RowBound(2, 1.0004))
     facts = problem.facts("replace_one")
     assert facts.gradient_bounds == (1.0004, 1.0004)
+    problem.loss.__class__.smoothness = np.float32(0.25)
+    assert float(problem.hessian_bound) == 0.25 * (1.0004 * 1.0004)
+    rule = SimpleNamespace(clip_norm=np.float16(0.3), largest_weight=1.0)
+    found = facts.record_sensitivity(2, rule)
+    assert (type(found), found) == (float, facts.sum_sensitivity(float(np.float16(0.3))))
     moved = dataclasses.replace(
         facts, gradient_bounds=(np.float16(1.0), np.asarray(1.0)), n=np.int8(4), L=np.float16(0.5)
     )
     assert [type(each) for each in (*moved.gradient_bounds, moved.n, moved.L)] == [
         float, float, int, float,
     ]  # fmt: skip
+
+
+class Own(Query):
+    """A query of a user that keeps what it is given."""
+
+    def __init__(self, clip, times):
+        self.clip, self.times = clip, times
+
+    def event(self, facts, sampling):
+        return dpa.privacy.events.Gaussian(1.0, 2.0 * self.clip / facts.n)
+
+    def answer(self, records, random):
+        return random.normal(), np.int8(self.times)
+
+
+def test_a_query_of_a_user_is_charged_by_python_s_numbers():
+    problem = problem_of(np.ones(100), np.ones(100), radius=1.0)
+    spent = []
+    for clip in (np.float16(0.3), float(np.float16(0.3))):
+        guard = dpa.privacy.Filter(dpa.Budget(1.0, 1e-6))
+        oracle = PrivateOracle(problem, problem.facts("replace_one"), guard, [0])
+        oracle.ask(Own(clip, 3), FULL)
+        assert oracle.evaluations["loss"] == 300
+        spent.append(guard.spent)
+    assert spent[0] == spent[1]
 
 
 def test_a_scale_that_changes_after_its_check_changes_nothing():
