@@ -161,9 +161,9 @@ class Loss(ABC):
         :math:`l'^2/(2M)`. Raises ValueError if neither constant is finite.
         """
         if math.isfinite(self.lipschitz):
-            return 0.0, self.lipschitz**2
+            return 0.0, float(self.lipschitz) ** 2
         if math.isfinite(self.smoothness):
-            return 2.0 * self.smoothness, 0.0
+            return 2.0 * float(self.smoothness), 0.0
         raise ValueError(
             f"{self!r} has neither a finite lipschitz nor a finite smoothness constant, so no "
             "constants of weak growth are known: give its class a property growth"
@@ -171,7 +171,7 @@ class Loss(ABC):
 
     def _remainder(self, beta1: float) -> float:
         """Bound l'^2 - beta1 (l - inf l) for a beta1 below that of ``growth``."""
-        return self.lipschitz**2
+        return float(self.lipschitz) ** 2
 
     def weak_growth(self, row_norm: float, beta1: float | None = None) -> tuple[float, float]:
         """Return ``(beta1, beta2)`` of weak growth for rows of L2 norm up to ``row_norm``.

@@ -489,7 +489,7 @@ class Recursion(Method):
                 "noise_multiplier needs a clipping rule and mechanism='gaussian', got "
                 f"clipping={self.clipping!r} and mechanism={self.mechanism!r}"
             )
-        std = multiplier * self.clipping.clip_norm / self.sampling.expected_size(n)
+        std = multiplier * float(self.clipping.clip_norm) / self.sampling.expected_size(n)
         return replace(self, noise=np.full(self.iterations, std))  # type: ignore[type-var]
 
     def init(self, w0: np.ndarray, plan: Schedule) -> State:

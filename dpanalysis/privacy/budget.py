@@ -157,7 +157,7 @@ class Filter(NonCopyableGuard):
     def __init__(self, budget: Budget, order: float | None = None) -> None:
         super().__init__()
         self.budget = check_budget(budget)
-        self.order = order
+        self.order = None if order is None else check_number("order", order, low=1, low_open=True)
         self._cost: Callable[[Event], float]
         if budget.rho is not None or (budget.delta == 0.0):
             if order is not None:
@@ -165,11 +165,11 @@ class Filter(NonCopyableGuard):
             pure = budget.rho is None
             self._cost = methodcaller("pure_cost" if pure else "zcdp_cost")
             self.notion, self.limit = ("pure" if pure else "zcdp"), budget.limit
-        elif order is None:
+        elif self.order is None:
             self._cost = methodcaller("zcdp_cost")
             self.notion, self.limit = "zcdp", epsilon_to_zcdp(budget.limit, budget.delta)
         else:
-            a = check_number("order", order, low=1.0, low_open=True)
+            a = self.order
             slack = math.log1p(-1.0 / a) - (math.log(budget.delta) + math.log(a)) / (a - 1.0)
             self.notion, self.limit = "rdp", budget.limit - slack
             if self.limit <= 0.0:
@@ -193,7 +193,7 @@ class Filter(NonCopyableGuard):
         known = self._known.get(event) if event.immutable else None
         if known is not None:
             return known
-        value = self._cost(event)
+        value = float(self._cost(event))
         if not value >= 0.0:
             raise ValueError(
                 f"an event must cost 0 or more, {event!r} says that it costs {value!r}"

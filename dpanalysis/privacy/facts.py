@@ -33,6 +33,7 @@ class Block:
     radius: float  # in (0, inf): for records a bound on the norm, for noise a scale
 
     def __post_init__(self) -> None:
+        plain_numbers(self)
         check_int("size", self.size, low=1)
         check_choice("order", self.order, (1, 2, math.inf))
         keep_numbers(self, "radius", low=0.0, low_open=True)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, TypeAlias
 
-from .._validation import check_choice, check_number, keep_numbers
+from .._validation import check_choice, check_number, keep_numbers, plain_numbers
 from ..privacy.facts import Block
 
 #: 1, 2, infinity, or blocks of columns: the largest ratio of a block's norm to its radius.
@@ -53,6 +53,7 @@ class RowBound:
     enforce: str = "clip"
 
     def __post_init__(self) -> None:
+        plain_numbers(self)
         if isinstance(self.order, tuple):
             if not self.order or not all(isinstance(block, Block) for block in self.order):
                 raise TypeError(f"order must be a norm or a tuple of Block, got {self.order!r}")

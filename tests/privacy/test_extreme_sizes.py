@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import dpanalysis as dpa
+from dpanalysis.privacy.events import Event
 from dpanalysis.privacy.oracle import PrivateOracle
 from dpanalysis.privacy.queries import (
     FirstDecrease,
@@ -220,3 +221,78 @@ def test_a_query_that_changes_what_its_event_is_computed_from_is_refused(name):
     oracle = PrivateOracle(problem, problem.facts("replace_one"), None, [0])
     with pytest.raises(TypeError, match=f"Less overrides {name}"):
         oracle.ask(kind(ZERO, 0.1, 1, 1, False, "gaussian", 1.0), FULL)
+
+
+@dataclasses.dataclass(frozen=True)
+class Costly(Event):
+    """An event of a user with a cost of its own."""
+
+    cost: float
+    immutable = True
+
+    def pure_cost(self):
+        return self.cost
+
+    def zcdp_cost(self):
+        return 0.5 * (self.cost / 5000.0) ** 2
+
+    def rdp_cost(self, orders):
+        return np.full(np.shape(orders), self.cost)
+
+
+class Small(Costly):
+    """Its costs are numbers of NumPy, whatever it keeps."""
+
+    def pure_cost(self):
+        return np.int8(self.cost)
+
+    def rdp_cost(self, orders):
+        return np.full(np.shape(orders), np.int8(self.cost))
+
+
+@pytest.mark.parametrize("kind", [Costly, Small])
+@pytest.mark.parametrize("number", [np.int8, np.float16, float])
+def test_costs_of_a_user_s_event_neither_wrap_nor_underflow(kind, number):
+    """Five times 52 in int8 was an epsilon of 4, and 1e3 events in float16 cost nothing."""
+    repeated = dpa.privacy.events.Repeated(kind(number(52)), 5)
+    assert dpa.privacy.epsilon(repeated, 0.0, "replace_one") == 260.0
+    by_rdp = dpa.privacy.epsilon(repeated, 1e-5, "replace_one", "rdp")
+    assert by_rdp == dpa.privacy.epsilon(
+        dpa.privacy.events.Repeated(Costly(52.0), 5), 1e-5, "replace_one", "rdp"
+    )
+    guard = dpa.privacy.Filter(dpa.Budget(1e6))
+    for _ in range(3):
+        guard.spend(kind(number(100)))
+    guard.spend(repeated)
+    assert type(guard.spent) is float and guard.spent == 560.0
+    tiny = dpa.privacy.events.Repeated(Costly(number(1)), 1000)
+    guard = dpa.privacy.Filter(dpa.Budget.zcdp(1.0))
+    guard.spend(tiny)
+    assert guard.spent == pytest.approx(1000 * 0.5 / 5000.0**2)
+
+
+def test_the_order_of_a_filter_does_not_change():
+    order = np.array(20.0)
+    guard = dpa.privacy.Filter(dpa.Budget(2.0, 1e-5, "add_or_remove_one"), order=order)
+    order[...] = 2000.0
+    assert guard.order == 20.0 and guard.epsilon() == pytest.approx(2.0)
+
+
+def test_rules_losses_and_blocks_with_numbers_of_numpy():
+    class Rule(dpa.clipping.Flat):
+        def __init__(self):
+            pass
+
+        clip_norm = np.float16(1e-6)
+
+    sgd = dpa.methods.SGD(0.1, 3, sampling=dpa.Poisson(0.1), clipping=Rule())
+    exact = 1.5 * float(np.float16(1e-6)) / 20.0
+    np.testing.assert_allclose(sgd.with_noise_multiplier(1.5, 200).noise, exact, rtol=1e-12)
+
+    class Loss(dpa.losses.Logistic):
+        growth = dpa.losses.Loss.growth
+        lipschitz = np.int8(100)
+
+    assert Loss().growth == (0.0, 10_000.0)
+    assert dpa.privacy.facts.Block(np.int8(100), np.inf, 1.0).size * 3 == 300
+    assert type(dpa.RowBound(np.float16(2), 300.0).order) is float

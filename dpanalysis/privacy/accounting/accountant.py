@@ -194,7 +194,7 @@ def _all_finite(groups: Groups, cost: str) -> bool:
 
 
 def _sum(groups: Groups, cost: str, accountant: str, instead: str) -> float:
-    costs = dict(zip(groups, map(methodcaller(cost), groups)))
+    costs = dict(zip(groups, map(float, map(methodcaller(cost), groups))))
     for event, value in costs.items():
         if math.isinf(value):
             raise IncompatibleAccounting(
@@ -216,7 +216,7 @@ def rdp_curve(groups: Groups, orders: NDArray[np.float64]) -> NDArray[np.float64
     """Return the composed Renyi cost of counted events at ``orders``, shape (k,)."""
     total = np.zeros(orders.shape)
     for event, count in groups.items():
-        total += count * event.rdp_cost(orders)
+        total += count * np.asarray(event.rdp_cost(orders), dtype=np.float64)
     return total
 
 
@@ -293,7 +293,7 @@ def order_of_most(events: Sequence[Event], budget: Budget) -> float:
     if budget.delta == 0.0:
         raise ValueError(f"budget must have delta > 0 to have a best order, got {budget!r}")
     orders = np.unique(np.round(np.geomspace(2.0, 2.0**15, 100)))
-    cost = np.sum([event.rdp_cost(orders) for event in events], axis=0)
+    cost = np.sum([event.rdp_cost(orders) for event in events], axis=0, dtype=np.float64)
     slack = np.log1p(-1.0 / orders) - (np.log(budget.delta) + np.log(orders)) / (orders - 1.0)
     with np.errstate(divide="ignore", invalid="ignore"):
         times = np.where(cost > 0.0, (budget.limit - slack) / cost, np.inf)

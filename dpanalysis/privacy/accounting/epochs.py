@@ -181,7 +181,8 @@ class Epoch(Event):
         return self.times * math.fsum(event.zcdp_cost() for event in self.events)
 
     def rdp_cost(self, orders: ArrayLike) -> NDArray[np.float64]:  # noqa: D102
-        return self.times * np.sum([event.rdp_cost(orders) for event in self.events], axis=0)
+        costs = np.array([each.rdp_cost(orders) for each in self.events], dtype=np.float64)
+        return self.times * np.asarray(costs.sum(axis=0))
 
 
 @dataclass(frozen=True)

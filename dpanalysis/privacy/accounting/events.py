@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from ..._validation import check_finite, check_int, check_reals, keep_numbers
+from ..._validation import check_finite, check_int, check_reals, keep_numbers, plain_numbers
 from ...errors import IncompatibleAccounting
 from .pairs import Draws, Pair, product
 from .pure import amplify
@@ -212,6 +212,7 @@ def check_event(event: Event, relation: str) -> None:
     """Raise TypeError if this is not an event, IncompatibleAccounting for a wrong relation."""
     if not isinstance(event, Event):
         raise TypeError(f"an event is needed, got {event!r}")
+    plain_numbers(event)
     if relation not in event.relations:
         raise IncompatibleAccounting(f"{event!r} cannot be accounted under {relation!r}: {PAIRS}")
 
@@ -231,6 +232,7 @@ def check_events(events: Any, *sampled: type[Event]) -> tuple[Event, ...]:
     for event in listed:
         if not isinstance(event, Event):
             raise TypeError(f"events must be events, got {event!r}")
+        plain_numbers(event)
         if isinstance(innermost(event), sampled):
             raise ValueError(f"events must not be sampled themselves, got {event!r}")
     return listed
@@ -481,6 +483,7 @@ class Repeated(Event):
     def __post_init__(self) -> None:
         if not isinstance(self.event, Event):
             raise TypeError(f"event must be an event, got {self.event!r}")
+        plain_numbers(self.event)
         # A Python integer: products of NumPy's small integers wrap around.
         object.__setattr__(self, "count", check_int("count", self.count, low=1))
 
@@ -509,13 +512,13 @@ class Repeated(Event):
         return [(self.event, self.count)]
 
     def pure_cost(self) -> float:  # noqa: D102
-        return self.count * self.event.pure_cost()
+        return self.count * float(self.event.pure_cost())
 
     def zcdp_cost(self) -> float:  # noqa: D102
-        return self.count * self.event.zcdp_cost()
+        return self.count * float(self.event.zcdp_cost())
 
     def rdp_cost(self, orders: ArrayLike) -> NDArray[np.float64]:  # noqa: D102
-        return self.count * self.event.rdp_cost(orders)
+        return self.count * np.asarray(self.event.rdp_cost(orders), dtype=np.float64)
 
 
 @dataclass(frozen=True)
@@ -668,7 +671,7 @@ class Sampled(Event):
         return math.fsum(event.pure_cost() for event in self.events)
 
     def _batch_rdp(self, orders: NDArray[np.float64]) -> NDArray[np.float64]:
-        return np.sum([event.rdp_cost(orders) for event in self.events], axis=0)
+        return np.sum([each.rdp_cost(orders) for each in self.events], axis=0, dtype=np.float64)
 
 
 def innermost(event: Event) -> Event:

@@ -212,7 +212,7 @@ class BestOf(Event):
         requested = np.asarray(orders, dtype=np.float64)
         a = np.unique(np.concatenate([requested.ravel(), _ORDERS]))
         a = a[np.isfinite(a)]
-        run = np.sum([event.rdp_cost(a) for event in self.events], axis=0)
+        run = np.array([event.rdp_cost(a) for event in self.events], dtype=np.float64).sum(axis=0)
         if self.repeats.mean == 1.0 and self.repeats.shape != math.inf:
             cost = run
         else:
