@@ -476,9 +476,8 @@ class PrivateOracle:
             raise TypeError(f"query must be one of dpanalysis.privacy.queries, got {query!r}")
         plain_numbers(query)
         names = (
-            *("answer", "iterates", "off_diagonal", "sensitivities"),
-            *("_losses", "_rounding", "_tilt"),
-        )
+            "answer", "iterates", "off_diagonal", "sensitivities", "_losses", "_rounding", "_tilt",
+        )  # fmt: skip
         found = overridden(type(query), names, "event", getattr(query, "__dict__", ()))
         if found is not None:
             kind, name, states = found
