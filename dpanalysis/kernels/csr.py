@@ -14,12 +14,14 @@ import math
 from typing import Any
 
 import numpy as np
-from numba import uint64
+from numba import types, uint64
+from numba.extending import intrinsic
 
 from .._numba import FAST, INNER, borrowed, finish, first_task, next_task, njit
 from .norms import count_grown, is_inside
 from .rounding import BLOCK_ROWS
-from .tile import SCALE, close_block, fill_tile, new_tile, prefetch, scale_terms, terms_at
+from .tile import SCALE, close_block, fill_tile, new_tile, scale_terms, terms_at
+from .vectors import prefetch_line
 
 _TILE_ROWS, _SHARED_TILE_ROWS = 64, 256  # read again from the caches L1 and L2
 _AHEAD = 16
@@ -45,6 +47,51 @@ def _product(entries: Any, indices: Any, first: Any, last: Any, w: Any) -> float
 
 
 @njit(forceinline=True, **INNER)
+def _add_row(
+    entries: Any, indices: Any, first: Any, last: Any, c: float, block: Any, sized: bool
+) -> Any:
+    """Add a row times ``c`` to ``block``; return the sums of its sizes, if wanted, and squares."""
+    size = square = square1 = square2 = square3 = 0.0
+    e = first
+    while e + _THREE < last:
+        x0, x1 = np.float64(entries[e]), np.float64(entries[e + _ONE])
+        x2, x3 = np.float64(entries[e + _TWO]), np.float64(entries[e + _THREE])
+        block[uint64(indices[e])] += c * x0
+        block[uint64(indices[e + _ONE])] += c * x1
+        block[uint64(indices[e + _TWO])] += c * x2
+        block[uint64(indices[e + _THREE])] += c * x3
+        if sized:
+            size += (abs(x0) + abs(x1)) + (abs(x2) + abs(x3))
+        square += x0 * x0
+        square1 += x1 * x1
+        square2 += x2 * x2
+        square3 += x3 * x3
+        e += _FOUR
+    while e < last:
+        x0 = np.float64(entries[e])
+        block[uint64(indices[e])] += c * x0
+        if sized:
+            size += abs(x0)
+        square += x0 * x0
+        e += _ONE
+    return size, (square + square1) + (square2 + square3)
+
+
+@intrinsic
+def _prefetch_entry(typingctx: Any, array: Any, place: Any) -> Any:
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        view = context.make_array(signature.args[0])(context, builder, args[0])
+        prefetch_line(builder, builder.gep(view.data, [args[1]]))
+        return context.get_dummy_value()
+
+    return types.void(array, types.uint64), codegen
+
+
+#: Typed as Any: the signature of an intrinsic is not that of its calls.
+_prefetch: Any = _prefetch_entry
+
+
+@njit(forceinline=True, **INNER)
 def _prefetch_row(matrix: Any, rows: Any, place: int, end: int) -> None:
     """Prefetch the row that is used :data:`_AHEAD` rows after position ``place``."""
     if place + _AHEAD >= end:
@@ -54,11 +101,11 @@ def _prefetch_row(matrix: Any, rows: Any, place: int, end: int) -> None:
     first, last = uint64(indptr[i]), uint64(indptr[i + _ONE])
     last = min(last, first + uint64(_PREFETCHED))
     for e in range(first, last, uint64(8)):  # entries of 8 bytes in a cache line
-        prefetch(entries, e)
-        prefetch(indices, e)
+        _prefetch(entries, e)
+        _prefetch(indices, e)
     if first < last:
-        prefetch(entries, last - _ONE)
-        prefetch(indices, last - _ONE)
+        _prefetch(entries, last - _ONE)
+        _prefetch(indices, last - _ONE)
 
 
 @njit(**INNER)
@@ -76,7 +123,8 @@ def csr_range(
     z = np.empty(size)
     c = np.empty(size)
     known = norms.shape[0] > 0 and limits[2] < math.inf
-    bounded = known or min(limits[0], limits[1]) < math.inf
+    sized = limits[0] < math.inf
+    bounded = sized or known or limits[1] < math.inf
     sizes, squares = np.empty(size), np.empty(size)
     grown = 0
     # The sum of a block of rows, and the sum of all earlier blocks.
@@ -111,13 +159,7 @@ def csr_range(
                         for entry in range(first, last):
                             block[uint64(indices[entry])] += ck * row[entry - first]
                     continue
-                total = square = 0.0
-                for entry in range(first, last):
-                    number = entries[entry]
-                    block[uint64(indices[entry])] += ck * number
-                    total += abs(np.float64(number))
-                    square += np.float64(number) * np.float64(number)
-                sizes[k], squares[k] = total, square
+                sizes[k], squares[k] = _add_row(entries, indices, first, last, ck, block, sized)
             if bounded and not careful:
                 grown += count_grown(sizes, squares, c, table, limits, known, m)
         room -= m

@@ -28,23 +28,20 @@ from . import SHARED_BLOCK
 from .norms import count_grown, empty_rows_outside, is_inside
 from .rounding import BLOCK_ROWS
 from .tile import (
-    LINE_BYTES,
     SCALE,
     close_block,
     fill_tile,
     new_tile,
-    prefetch,
     scale_terms,
     terms_at,
 )
 from .vectors import LANES, add_rows, predict
 
 # Fixed, not tuned to the machine: tiles determine the blocks of a sum, and blocks its last bits.
-# Entries of X in a tile of narrow rows: a first-level cache, or half of it if the next tile is
-# prefetched. Tiles of fewer than 64 rows are slower, whatever the cache.
+# Entries of X in a tile of narrow rows: a first-level cache, or half of it for larger data. Tiles
+# of fewer than 64 rows are slower, whatever the cache.
 _TILE_ENTRIES, _FAR_TILE_ENTRIES, _FEWEST_ROWS = 4096, 2048, 64
 _NEAR_BYTES = 1 << 23  # smaller data stay in a cache that is fast enough without prefetching
-_PAGE_BYTES = 4096  # longer rows are prefetched by the processor
 
 
 @njit(**INNER)
@@ -64,13 +61,14 @@ def dense_range(
     _, _, norms, _, limits = samples
     terms, numbers, want_value, want_gradient = wanted
     d = X.shape[1]
-    far = X.shape[0] * d * X.itemsize > _NEAR_BYTES and d * X.itemsize <= _PAGE_BYTES
+    far = X.shape[0] * d * X.itemsize > _NEAR_BYTES
+    # Whether predictions prefetch all rows: no pass follows, or the rows are scattered.
+    alone = indexed or not want_gradient
     rows_of_tile = (_FAR_TILE_ENTRIES if far else _TILE_ENTRIES) // d
     size = max(_FEWEST_ROWS, min(256, rows_of_tile - rows_of_tile % 8))
-    line = LINE_BYTES // X.itemsize
-    last = hi - size if far else lo  # no tile is prefetched after this one
     tile = new_tile(size)
     index, table = tile
+    ahead = np.empty(size, np.int64)
     z = np.empty(size)
     c = np.empty(size)
     known = norms.shape[0] > 0 and limits[2] < math.inf
@@ -92,12 +90,13 @@ def dense_range(
         for k in range(m, quads):
             index[k] = index[m - 1]
             c[k] = 0.0
-        if start < last:
-            for q in range(start + size, min(hi, start + 2 * size)):  # the rows of the next tile
-                i = rows[q] if indexed else q
-                for j in range(0, d, line):
-                    prefetch(X, i * d + j)
-        predict(X, index, quads, v, z)
+        more = far and start + m < hi
+        shared = more and not alone
+        if more:
+            for k in range(quads):  # the rows of the next tile
+                q = min(start + m + k, hi - 1)
+                ahead[k] = rows[q] if indexed else q
+        predict(X, index, quads, v, z, more, ahead, alone)
         for k in range(m):
             z[k] *= table[SCALE, k]
         part, count = terms_at(terms, numbers, want_value, want_gradient, z, 0, table, m, c)
@@ -112,7 +111,7 @@ def dense_range(
                         for j in range(d):
                             block[j] += c[k] * row[j]
             else:
-                add_rows(X, index, quads, c, block, squares, sizes, sized)
+                add_rows(X, index, quads, c, block, squares, sizes, sized, shared, ahead)
                 grown += count_grown(sizes, squares, c, table, limits, known, m)
         room -= m
         if room < size or start + m == hi:

@@ -3,8 +3,7 @@
 A kernel passes over the data by tiles of up to 256 samples. It computes a tile's predictions and
 calls :func:`tile_terms`, compiled for the built-in formulas or for users' formulas
 (:mod:`dpanalysis.kernels.user`), by its address: a kernel is compiled once for each form of the
-data, whatever the formulas. Meanwhile the next rows are prefetched: no data are loaded in these
-loops, and hardware cannot predict the rows of a minibatch.
+data, whatever the formulas.
 
 A tile is ``(index, table)``: the row numbers, and a table with one row for each of LABEL,
 SCALE, NORM, WEIGHT (multiplicity), ONE and LOSS. It is a single table because every array
@@ -103,29 +102,6 @@ def _terms_at(
 
 #: Typed as Any: the signature of an intrinsic is not that of its calls.
 terms_at: Any = _terms_at
-
-
-LINE_BYTES = 64  # size of a cache line
-
-
-@intrinsic
-def _prefetch(typingctx: Any, array: Any, place: Any) -> Any:
-    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        view = context.make_array(signature.args[0])(context, builder, args[0])
-        item = builder.bitcast(builder.gep(view.data, [args[1]]), cgutils.voidptr_t)
-        number = ir.IntType(32)
-        call = ir.FunctionType(ir.VoidType(), [cgutils.voidptr_t, number, number, number])
-        function = cgutils.get_or_insert_function(builder.module, call, "llvm.prefetch.p0")
-        read, keep, data = number(0), number(3), number(1)
-        builder.call(function, [item, read, keep, data])
-        return context.get_dummy_value()
-
-    return types.void(array, types.uint64), codegen
-
-
-#: ``prefetch(array, place)`` prefetches the cache line of an entry, which is counted through the
-#: rows of a C-ordered array; it cannot fail.
-prefetch: Any = _prefetch
 
 
 LABEL, SCALE, NORM, WEIGHT, ONE, LOSS = 0, 1, 2, 3, 4, 5

@@ -3,8 +3,12 @@
 The compiler does not vectorize loops over few features well: remainders run entry by entry, and the
 weights and sums are loaded again for every four rows. So these loops are written in LLVM's vector
 types, which it translates for any processor: :data:`LANES` features at a time, the last ones under
-a mask, four rows at a time. Weights and sums of rows of up to 32 features stay in registers
-for the whole tile.
+a mask, four rows at a time (eight in predictions of longer rows, whose sums would wait for each
+other). Weights and sums of rows of up to 32 features stay in registers for the whole tile.
+
+Meanwhile the next tile is prefetched, half of its rows by each of the two passes, or all of them by
+the first one, into the second level of cache: the first level has too few buffers for lines that
+are on their way from memory.
 
 A row's product is added up in an order that depends on the number of features alone: no operation
 may be reordered, and the four rows of a step undergo the same operations. Entries after the last
@@ -23,6 +27,7 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 
 LANES = 4
+_LINE_BYTES = 64  # size of a cache line
 _IN_REGISTERS = 8  # vectors of weights, and of sums, that stay in registers
 _FUSED = ("contract",)  # a product and its sum may be rounded once; nothing may be reordered
 _WHOLE, _DOUBLE = ir.IntType(64), ir.DoubleType()
@@ -71,12 +76,20 @@ def _sums_of_four(b: Any, vectors: Sequence[Any]) -> Any:
     return b.fadd(_shuffle(b, x, y, (0, 1, 4, 5)), _shuffle(b, x, y, (2, 3, 6, 7)))
 
 
+def prefetch_line(b: Any, address: Any) -> None:
+    """Prefetch the cache line of an address into the second level, if there is one."""
+    call = ir.FunctionType(ir.VoidType(), [cgutils.voidptr_t, _SHORT, _SHORT, _SHORT])
+    function = cgutils.get_or_insert_function(b.module, call, "llvm.prefetch.p0")
+    read, second_level, data = _SHORT(0), _SHORT(2), _SHORT(1)
+    b.call(function, [b.bitcast(address, cgutils.voidptr_t), read, second_level, data])
+
+
 class _Rows:
     """Rows of a C-ordered matrix, read by vectors of doubles; the last one is masked."""
 
-    def __init__(self, context: Any, b: Any, kind: Any, X: Any, index: Any) -> None:
+    def __init__(self, context: Any, b: Any, kind: Any, X: Any) -> None:
         view = context.make_array(kind)(context, b, X)
-        self.b, self.data, self.index = b, view.data, index
+        self.b, self.data = b, view.data
         self.d = cgutils.unpack_tuple(b, view.shape)[1]
         self.item = view.data.type.pointee
         self.vectors = b.udiv(b.add(self.d, _WHOLE(LANES - 1)), _WHOLE(LANES))
@@ -84,11 +97,18 @@ class _Rows:
         places = ir.Constant(ir.VectorType(_WHOLE, LANES), list(range(LANES)))
         self.mask = b.icmp_signed("<", places, _spread(b, b.sub(self.d, self.last)))
 
-    def four(self, k: Any) -> list[Any]:
-        """Return the addresses of the rows ``index[k] .. index[k + 3]``."""
+    def addresses(self, index: Any, k: Any, which: Sequence[int]) -> list[Any]:
+        """Return the addresses of the rows ``index[k + r]`` for each r in ``which``."""
         b = self.b
-        places = [b.load(b.gep(self.index, [b.add(k, _WHOLE(r))])) for r in range(4)]
+        places = [b.load(b.gep(index, [b.add(k, _WHOLE(r))])) for r in which]
         return [b.gep(self.data, [b.mul(place, self.d)]) for place in places]
+
+    def prefetch(self, soon: Sequence[tuple[Any, Sequence[Any]]], j: Any) -> None:
+        """Prefetch the cache line of an entry of each row, of the parts whose condition holds."""
+        for wanted, addresses in soon:
+            with self.b.if_then(wanted):
+                for row in addresses:
+                    prefetch_line(self.b, self.b.gep(row, [j]))
 
     def load(self, row: Any, j: Any, last: bool) -> Any:
         """Return the features of a row from ``j`` on as doubles; 0 beyond its end."""
@@ -103,22 +123,44 @@ class _Rows:
             x = b.load(address, align=size)
         return x if self.item == _DOUBLE else b.fpext(x, _VECTOR)
 
-    def widths(self) -> Iterator[int]:
-        """Build a branch per number of vectors that fit in registers, and one (0) for more."""
+    def widths(self, far: Any) -> Iterator[tuple[int, Any]]:
+        """Build a branch per number of vectors that fit in registers, and two (0) for more.
+
+        The second result is ``far``, or True or False in the branches for more.
+        """
         for count in range(1, _IN_REGISTERS + 1):
             with self.b.if_then(self.b.icmp_signed("==", self.vectors, _WHOLE(count))):
-                yield count
-        with self.b.if_then(self.b.icmp_signed(">", self.vectors, _WHOLE(_IN_REGISTERS))):
-            yield 0
+                yield count, far
+        more = self.b.icmp_signed(">", self.vectors, _WHOLE(_IN_REGISTERS))
+        for known in (True, False):
+            with self.b.if_then(self.b.and_(more, far if known else self.b.not_(far))):
+                yield 0, known
 
-    def each_vector(self, count: int, body: Callable[[Any, bool], None]) -> None:
-        """Build ``body`` for each vector of a row: unrolled if there are ``count``, else a loop."""
+    def each_vector(
+        self, count: int, body: Callable[[Any, bool], None], far: Any, soon: Sequence[Any]
+    ) -> None:
+        """Build ``body`` for each vector of a row: unrolled if there are ``count``, else a loop.
+
+        If ``far``, rows are prefetched meanwhile; ``soon`` has their addresses in parts, each with
+        a condition.
+        """
+        b, line = self.b, _LINE_BYTES // (8 if self.item == _DOUBLE else 4)
         if count:
+            with b.if_then(far):
+                for j in range(0, LANES * count, line):
+                    self.prefetch(soon, _WHOLE(j))
             for v in range(count):
                 body(_WHOLE(LANES * v), v == count - 1)
             return
-        step = _WHOLE(LANES)
-        with cgutils.for_range_slice(self.b, _WHOLE(0), self.last, step, inc=True) as (j, _):
+        whole = _WHOLE(0)
+        if far:  # by cache lines
+            whole = b.and_(self.last, _WHOLE(-line))
+            with cgutils.for_range_slice(b, _WHOLE(0), whole, _WHOLE(line), inc=True) as (j, _):
+                self.prefetch(soon, j)
+                for v in range(0, line, LANES):
+                    body(b.add(j, _WHOLE(v)), False)
+            self.prefetch(soon, whole)
+        with cgutils.for_range_slice(b, whole, self.last, _WHOLE(LANES), inc=True) as (j, _):
             body(j, False)
         body(self.last, True)
 
@@ -149,18 +191,18 @@ class _Kept:
             _store(self.b, self.b.load(variable), self.data, _WHOLE(LANES * v))
 
 
-def _new_sums(b: Any) -> list[Any]:
-    """Return four vectors of zeros, as variables."""
-    sums = [cgutils.alloca_once(b, _VECTOR) for _ in range(4)]
+def _new_sums(b: Any, count: int = 4) -> list[Any]:
+    """Return vectors of zeros, as variables."""
+    sums = [cgutils.alloca_once(b, _VECTOR) for _ in range(count)]
     for each in sums:
         b.store(_ZERO, each)
     return sums
 
 
 @contextmanager
-def _fours(b: Any, count: Any) -> Iterator[Any]:
-    """Build a loop over k = 0, 4, .. below ``count``."""
-    with cgutils.for_range_slice(b, _WHOLE(0), count, _WHOLE(4), inc=True) as (k, _):
+def _groups(b: Any, start: Any, stop: Any, size: int = 4) -> Iterator[Any]:
+    """Build a loop over the first rows of groups of a size."""
+    with cgutils.for_range_slice(b, start, stop, _WHOLE(size), inc=True) as (k, _):
         yield k
 
 
@@ -169,30 +211,46 @@ def _array(context: Any, b: Any, signature: Any, args: Any, k: int) -> Any:
 
 
 @intrinsic
-def _predict(typingctx: Any, X: Any, index: Any, quads: Any, w: Any, z: Any) -> Any:
+def _predict(
+    typingctx: Any, X: Any, index: Any, quads: Any, w: Any, z: Any, far: Any, ahead: Any, alone: Any
+) -> Any:
     def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
-        index, w, z = (_array(context, b, signature, args, k) for k in (1, 3, 4))
-        rows = _Rows(context, b, signature.args[0], args[0], index)
+        index, w, z, ahead = (_array(context, b, signature, args, k) for k in (1, 3, 4, 6))
+        rows = _Rows(context, b, signature.args[0], args[0])
 
-        def four_rows(k: Any, weights: _Kept) -> None:
-            four, sums = rows.four(k), _new_sums(b)
+        def group(size: int, k: Any, weights: _Kept, far: Any) -> None:
+            members, sums = rows.addresses(index, k, range(size)), _new_sums(b, size)
+            conditions = cgutils.true_bit, args[7]
+            soon = [
+                (wanted, rows.addresses(ahead, k, range(start, size, 2)))
+                for start, wanted in enumerate(conditions)
+            ]
 
             def add(j: Any, last: bool) -> None:
                 weight = weights.get(j)
-                for row, total in zip(four, sums):
+                for row, total in zip(members, sums):
                     product = _add_product(b, rows.load(row, j, last), weight, b.load(total))
                     b.store(product, total)
 
-            rows.each_vector(weights.count, add)
-            _store(b, _sums_of_four(b, [b.load(total) for total in sums]), z, k)
+            rows.each_vector(weights.count, add, far, soon)
+            for r in range(0, size, 4):
+                four = [b.load(total) for total in sums[r : r + 4]]
+                _store(b, _sums_of_four(b, four), z, b.add(k, _WHOLE(r)))
 
-        for count in rows.widths():
+        for count, far in rows.widths(args[5]):
             weights = _Kept(b, w, count)
-            with _fours(b, args[2]) as k:
-                four_rows(k, weights)
+            grouped = _WHOLE(0)
+            if not count:
+                long = b.icmp_signed(">", rows.vectors, _WHOLE(2 * _IN_REGISTERS))
+                grouped = b.select(long, b.and_(args[2], _WHOLE(-8)), grouped)
+                with _groups(b, _WHOLE(0), grouped, 8) as k:
+                    group(8, k, weights, far)
+            with _groups(b, grouped, args[2]) as k:
+                group(4, k, weights, far)
         return context.get_dummy_value()
 
-    return types.void(X, index, types.int64, w, z), codegen
+    flag = types.boolean
+    return types.void(X, index, types.int64, w, z, flag, ahead, flag), codegen
 
 
 @intrinsic
@@ -206,16 +264,19 @@ def _add_rows(
     squares: Any,
     sizes: Any,
     sized: Any,
+    far: Any,
+    ahead: Any,
 ) -> Any:
     def codegen(context: Any, b: Any, signature: Any, args: Any) -> Any:
-        arrays = (_array(context, b, signature, args, k) for k in (1, 3, 4, 5, 6))
-        index, c, total, squares, sizes = arrays
-        rows, sized = _Rows(context, b, signature.args[0], args[0], index), args[7]
+        arrays = (_array(context, b, signature, args, k) for k in (1, 3, 4, 5, 6, 9))
+        index, c, total, squares, sizes, ahead = arrays
+        rows, sized = _Rows(context, b, signature.args[0], args[0]), args[7]
         kind = ir.FunctionType(_VECTOR, [_VECTOR])
         magnitude = cgutils.get_or_insert_function(b.module, kind, f"llvm.fabs.v{LANES}f64")
 
-        def four_rows(k: Any, totals: _Kept, measured: bool) -> None:
-            four, sums, lengths = rows.four(k), _new_sums(b), _new_sums(b)
+        def four_rows(k: Any, totals: _Kept, measured: bool, far: Any) -> None:
+            four, sums, lengths = rows.addresses(index, k, range(4)), _new_sums(b), _new_sums(b)
+            soon = [(cgutils.true_bit, rows.addresses(ahead, k, (1, 3)))]
             places = [b.add(k, _WHOLE(r)) for r in range(4)]
             c0, c1, c2, c3 = (_spread(b, b.load(b.gep(c, [place]))) for place in places)
 
@@ -229,7 +290,7 @@ def _add_rows(
                 for each, length in zip(x, lengths) if measured else ():
                     b.store(b.fadd(b.call(magnitude, [each]), b.load(length)), length)
 
-            rows.each_vector(totals.count, add)
+            rows.each_vector(totals.count, add, far, soon)
             _store(b, _sums_of_four(b, [b.load(square) for square in sums]), squares, k)
             if measured:
                 _store(b, _sums_of_four(b, [b.load(length) for length in lengths]), sizes, k)
@@ -237,22 +298,27 @@ def _add_rows(
         # Separate loops for both cases, since a branch inside them would be slower.
         for measured in (False, True):
             with b.if_then(sized if measured else b.not_(sized)):
-                for count in rows.widths():
+                for count, far in rows.widths(args[8]):
                     totals = _Kept(b, total, count)
-                    with _fours(b, args[2]) as k:
-                        four_rows(k, totals, measured)
+                    with _groups(b, _WHOLE(0), args[2]) as k:
+                        four_rows(k, totals, measured, far)
                     totals.write()
         return context.get_dummy_value()
 
-    return types.void(X, index, types.int64, c, total, squares, sizes, types.boolean), codegen
+    flag = types.boolean
+    kinds = X, index, types.int64, c, total, squares, sizes, flag, flag, ahead
+    return types.void(*kinds), codegen
 
 
-#: ``predict(X, index, quads, w, z)`` writes the products of the rows ``index[:quads]`` with ``w``
-#: into ``z``. ``quads`` is a multiple of four, and ``w`` is padded with zeros to whole vectors.
+#: ``predict(X, index, quads, w, z, far, ahead, alone)`` writes the products of the rows
+#: ``index[:quads]`` with ``w`` into ``z``. ``quads`` is a multiple of four, and ``w`` is padded
+#: with zeros to whole vectors. If ``far``, it prefetches every other row of ``ahead[:quads]``, or
+#: every row if ``alone``.
 #: Typed as Any: the signature of an intrinsic is not that of its calls.
 predict: Any = _predict
 
-#: ``add_rows(X, index, quads, c, total, squares, sizes, sized)`` adds the rows times ``c`` to
-#: ``total``, which is padded to whole vectors, and writes the sums of squares of the numbers it
-#: added and, if ``sized``, of their sizes.
+#: ``add_rows(X, index, quads, c, total, squares, sizes, sized, far, ahead)`` adds the rows times
+#: ``c`` to ``total``, which is padded to whole vectors, and writes the sums of squares of the
+#: numbers it added and, if ``sized``, of their sizes. If ``far``, it prefetches the rows between
+#: those that predictions prefetch.
 add_rows: Any = _add_rows

@@ -237,7 +237,7 @@ class EmpiricalRisk(Problem):
             raise ValueError(
                 f"{name} must have shape ({self.d},) or (R, {self.d}), got {tuple(w.shape)}"
             )
-        return self._to_data_device(name, check_finite(name, w) if is_numpy_array(w) else w)
+        return self._to_data_device(name, check_finite(name, w) if isinstance(w, np.ndarray) else w)
 
     def _point(self, name: str, w: Any) -> Any:
         """Return one iterate, checked."""

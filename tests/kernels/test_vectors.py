@@ -13,9 +13,9 @@ from dpanalysis.kernels.vectors import LANES, add_rows, predict
 
 
 @njit
-def _tile(X, index, w, c, z, total, squares, sizes, sized):
-    predict(X, index, index.size, w, z)
-    add_rows(X, index, index.size, c, total, squares, sizes, sized)
+def _tile(X, index, w, c, z, total, squares, sizes, sized, far, ahead):
+    predict(X, index, index.size, w, z, far, ahead, sized)
+    add_rows(X, index, index.size, c, total, squares, sizes, sized, far, ahead)
 
 
 @njit
@@ -28,7 +28,7 @@ def _padded(values):
 
 
 @pytest.mark.parametrize("kind", [np.float64, np.float32])
-@pytest.mark.parametrize("d", range(1, 43))
+@pytest.mark.parametrize("d", [*range(1, 43), *range(63, 76)])  # longer rows go by eight
 def test_a_tile_is_the_products_of_its_rows_alone(d, kind):
     """The rows between them are NaN, so any read beyond either end of a row is visible."""
     random = np.random.default_rng(d)
@@ -37,9 +37,13 @@ def test_a_tile_is_the_products_of_its_rows_alone(d, kind):
     index = random.permutation(12) * 2 + 1
     rows = X[index].astype(float)
     w, c, start = random.standard_normal(d), random.standard_normal(12), random.standard_normal(d)
-    total, z, squares, sizes = _padded(start), np.zeros(12), np.zeros(12), np.ones(12)
     sized = d % 3 > 0
-    _tile(X, index, _padded(w), c, z, total, squares, sizes, sized)
+    found = []
+    for far in (False, True):
+        total, z, squares, sizes = _padded(start), np.zeros(12), np.zeros(12), np.ones(12)
+        _tile(X, index, _padded(w), c, z, total, squares, sizes, sized, far, index)
+        found.append(np.concatenate([total, z, squares, sizes]))
+    np.testing.assert_array_equal(*found)  # prefetching changes nothing
     np.testing.assert_allclose(z, rows @ w, rtol=1e-13, atol=1e-13)
     np.testing.assert_allclose(total[:d], start + c @ rows, rtol=1e-13, atol=1e-13)
     np.testing.assert_array_equal(total[d:], 0.0)
@@ -50,25 +54,26 @@ def test_a_tile_is_the_products_of_its_rows_alone(d, kind):
 
 def test_no_read_beyond_the_last_row():
     """A page that cannot be read follows the matrix: a read beyond it would end the process."""
-    page = mmap.PAGESIZE
-    memory = mmap.mmap(-1, 2 * page)
+    page = 2 * mmap.PAGESIZE
+    memory = mmap.mmap(-1, page + mmap.PAGESIZE)
     whole = np.frombuffer(memory, np.float64)
     protect = getattr(ctypes.CDLL(None), "mprotect", None)
     if protect is None:
         pytest.skip("this system has no mprotect")
     guard = ctypes.c_void_p(whole.ctypes.data + page)
-    assert protect(guard, ctypes.c_size_t(page), 0) == 0
+    assert protect(guard, ctypes.c_size_t(mmap.PAGESIZE), 0) == 0
     try:
-        for d in range(1, 41):
-            X = whole[page // 8 - 4 * d : page // 8].reshape(4, d)
+        for d in [*range(1, 41), *range(64, 74)]:
+            X = whole[page // 8 - 12 * d : page // 8].reshape(12, d)
             X[:] = 1.0
-            z, total, squares = np.zeros(4), _padded(np.zeros(d)), np.zeros(4)
-            index, w = np.arange(4), _padded(np.ones(d))
-            _tile(X, index, w, np.ones(4), z, total, squares, np.ones(4), True)
+            z, total, squares = np.zeros(12), _padded(np.zeros(d)), np.zeros(12)
+            index, w = np.arange(12), _padded(np.ones(d))
+            ahead = np.repeat([12, 10**12], 6)  # rows in the page, and at no address at all
+            _tile(X, index, w, np.ones(12), z, total, squares, np.ones(12), True, True, ahead)
             assert (z == d).all()
-            assert (total[:d] == 4.0).all()
+            assert (total[:d] == 12.0).all()
     finally:
-        assert protect(guard, ctypes.c_size_t(page), 3) == 0
+        assert protect(guard, ctypes.c_size_t(mmap.PAGESIZE), 3) == 0
 
 
 @pytest.mark.parametrize(
