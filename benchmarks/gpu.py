@@ -98,7 +98,7 @@ def pair(cp: Any, n: int, d: int, dtype: str) -> tuple[dpa.ERM, dpa.ERM]:
     X, y, _, _ = data.dense(n, d, dtype)
     bound = dpa.RowBound(2, float(d) ** 0.5)
     loss, penalty = dpa.losses.Logistic(), dpa.regularizers.L2(0.1)
-    return tuple(dpa.ERM(each, y, loss, penalty, bound) for each in (X, cp.asarray(X)))  # type: ignore[return-value]
+    return tuple(dpa.ERM(each, y, loss, penalty, bound) for each in (X, cp.asarray(X)))
 
 
 def sums(cp: Any, spent: Effort, shrink: int) -> Iterator[Row]:

@@ -28,7 +28,7 @@ def run(quick: bool) -> Iterator[Row]:
                     yield from kernels.dense(key, n, d, dtype, "logistic", False, quick)
     for d in widths:
         n = 100_000 if d < 124 else 20_000
-        yield from kernels.minibatch(n, d, 0.01, quick)
+        yield from kernels.minibatch("minibatch gradient", n, d, 0.01, quick)
         yield from kernels.replicates(n, d, 20, quick)
     for n, d, entries in ((1_000, 124, 14), (32_561, 124, 14), (100_000, 54, 12), (100_000, 20, 5)):
         yield from kernels.sparse("CSR rows", n, d, entries, quick)

@@ -84,7 +84,7 @@ class Row:
         """The quantity that the target bounds."""
         ratio = self.ratio
         own = ratio is None or self.sense == "at most"
-        return statistics.median(self.ours) if own else ratio  # type: ignore[return-value]
+        return statistics.median(self.ours) if own else ratio
 
     @property
     def verdict(self) -> str:
