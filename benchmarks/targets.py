@@ -161,15 +161,20 @@ REASONS: dict[str, str] = {
         "computing takes the time, not reading: short loops, an exponential and a division a row. "
         "A second copy of the data, by columns, would be faster; it is not kept"
     ),
-    f"dense gradient/{ONE_READ}": (
-        "on one thread reading and computing overlap only in part; the targets are of two"
-    ),
+    f"dense gradient/{ONE_READ}": ("reading and computing overlap only in part"),
     f"dense gradient/{ONE_READ}/logistic, 60,000 x 784 float32": (
         "each number is converted to double precision, which takes longer than to read half the "
         "bytes. Predictions in single precision would be a little faster and lose half the digits"
     ),
     "CSR gradient/SciPy closed form": _ONE_THREAD,
     "CSR gradient, Adult-like/SciPy closed form": _ONE_THREAD,
+    "dense rows/NumPy closed form": (
+        "few rows, all in cache: a call takes some 10 us, and the rows are squared where they are "
+        "added, to see that none has grown since it was bounded"
+    ),
+    f"replicates/{SINGLE_PASSES}": (
+        "rows of few numbers: the losses, not the rows, take the time of both"
+    ),
     "dense rows, float32/NumPy closed form": (
         "NumPy computes and adds in single precision; ours in double, as the bound on the rounding "
         "of a private sum needs"
