@@ -27,7 +27,8 @@ from .rows.checks import refuse_read_width
 
 def needs_constants(clipping: Any) -> bool:
     """Whether the rule is value clipping without constants, which uses those of the problem."""
-    return isinstance(clipping, Value) and clipping.beta1 is None
+    # In this order, since looking at an abstract class takes longer.
+    return getattr(clipping, "beta1", 0.0) is None and isinstance(clipping, Value)
 
 
 def growth_of_rows(loss: Any, radius: float) -> tuple[float, float]:

@@ -81,11 +81,14 @@ def as_bounds(row_bound: Any) -> tuple[RowBound, ...]:
 
 def implied_radius(bounds: Sequence[RowBound], order: int, d: int) -> float:
     """Return the smallest radius in this norm implied by one of the bounds, or inf."""
-    check_choice("order", order, (1, 2))
+    return _implied_radius(tuple(bounds), check_choice("order", order, (1, 2)), d)
+
+
+@lru_cache(maxsize=64)
+def _implied_radius(bounds: tuple[RowBound, ...], order: int, d: int) -> float:
     together = math.hypot if order == 2 else lambda *radii: sum(radii)  # no square underflows
     radii = [
-        together(*(block.radius_in(order) for block in blocks))
-        for blocks in as_blocks(tuple(bounds), d)
+        together(*(block.radius_in(order) for block in blocks)) for blocks in as_blocks(bounds, d)
     ]
     return min(radii, default=math.inf)
 
