@@ -334,6 +334,24 @@ def test_rows_that_grow_add_nothing_to_the_sum_of_any_kernel(form, replicates, b
 
 
 @pytest.mark.parametrize("replicates", [1, 3])
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("order", [1, 2])
+def test_a_row_that_grows_in_any_one_entry_adds_nothing(order, sparse, replicates):
+    """Kernels add up the entries of a row in several sums, each of which must count."""
+    rng = np.random.default_rng(0)
+    X = rng.uniform(0.1, 0.2, (40, 11))  # norms below .67 and 2.2
+    w = rng.normal(size=(replicates, 11))
+    data = sp.csr_array(X) if sparse else X
+    problem = ERM(data, np.sign(X[:, 0] - 0.15), LOGISTIC, row_bound=RowBound(order, 2.5))
+    others = problem.gradient_sum(w, [np.delete(np.arange(40), 7)] * replicates)
+    held = data.data.reshape(40, 11) if sparse else X
+    for j in range(11):
+        held[7, j] += 2.6
+        np.testing.assert_allclose(problem.gradient_sum(w), others, rtol=1e-12)
+        held[7, j] -= 2.6
+
+
+@pytest.mark.parametrize("replicates", [1, 3])
 @pytest.mark.parametrize("form", [form for form in FORMS if form != "mlp"])
 def test_a_row_that_grows_before_the_first_clipped_sum_adds_nothing(form, replicates, tmp_path):
     """Its norm was taken for clipping after it had grown: it moved a sum by 12 times the charge."""
