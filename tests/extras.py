@@ -92,7 +92,7 @@ EXAMPLES: dict[str, list[Example]] = {
     ],
     "dask": [Example("docs/scale.md", "--backend dask", f"{_FIGURE} --backend dask")],
     "ray": [Example("docs/scale.md", "or loky, threading, ray", f"{_FIGURE} --backend ray")],
-    "torch": [Example("docs/from_opacus.md", "[torch]' opacus", PAGE, also=("opacus",))],
+    "torch": [Example("docs/from_opacus.md", '[torch]" opacus', PAGE, also=("opacus",))],
     "test": [
         Example(
             "README.md",
@@ -113,7 +113,7 @@ EXAMPLES: dict[str, list[Example]] = {
         )
     ],
     "peers": [Example("README.md", "python -m benchmarks", "python -m benchmarks --quick lmi")],
-    "gpu": [Example("docs/gpu.md", "dpanalysis-toolkit[gpu]", PAGE, needs="nvidia-smi")],
+    "gpu": [Example("docs/gpu.md", ".[gpu]", PAGE, needs="nvidia-smi")],
 }
 
 
