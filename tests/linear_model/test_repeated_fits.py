@@ -16,7 +16,7 @@ from sklearn.feature_selection import RFE
 from sklearn.linear_model import LogisticRegression as Exact
 from sklearn.model_selection import FixedThresholdClassifier, GridSearchCV, KFold, StratifiedKFold
 from sklearn.multiclass import OneVsOneClassifier, OneVsRestClassifier
-from sklearn.multioutput import MultiOutputClassifier
+from sklearn.multioutput import ClassifierChain, MultiOutputClassifier
 from sklearn.pipeline import Pipeline, make_pipeline
 
 from dpanalysis.linear_model import (
@@ -292,6 +292,14 @@ def test_divisions_that_a_record_changes_are_noted(meta, told):
         why = told.get(relation, told.get("other") if size else None)
         notes = [note for note in privacy_of(fitted).not_counted if "divided the records" in note]
         assert len(notes) == (why is not None) and all(f"their {why}" in each for each in notes)
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")
+@pytest.mark.parametrize(("cv", "divided"), [(None, False), (2, True)])
+def test_a_chain_divides_the_records_only_if_it_predicts_by_folds(cv, divided):
+    fitted = ClassifierChain(model(), cv=cv).fit(X, np.column_stack([Y > 0, Y > 1]).astype(int))
+    notes = privacy_of(fitted).not_counted
+    assert any("divided the records" in note for note in notes) == divided
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")

@@ -586,6 +586,14 @@ def test_rounding_is_charged():
     assert mu_of(query(0.5, 1, 1.0), facts) == pytest.approx(lemma + 2.0 / 4.0, rel=1e-6)
 
 
+def test_rounding_of_a_step_grows_with_the_dimension():
+    """Two roundings an entry of a product; without noise and penalty nothing else depends on d."""
+    facts = dataclasses.replace(mean(np.ones((4, 1)), 0.5).facts(REPLACE), rounding=0.0)
+    asked = query(0.5, 3, 0.0)
+    one, many = (asked._rounding(dataclasses.replace(facts, d=d), 1.0, 0.0) for d in (1, 5000))
+    assert many / one == pytest.approx((2 * 5016 + 160) / (2 * 17 + 160))
+
+
 @pytest.mark.parametrize("rule", [None, clipping.Automatic(0.1, 0.3)])
 def test_computed_steps_stay_as_near_to_exact_ones_as_is_charged(rule):
     n, d, T, penalty = 12, 3, 25, 0.01

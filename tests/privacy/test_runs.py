@@ -155,6 +155,8 @@ def test_sizes_by_records():
     ]
     assert (begun.lower, begun.epsilon) == (whole[0].lower, whole[1].epsilon)
     assert "23 steps" in begun.run and "2 epochs" in by_size.run
+    first = dpa.accounting(1.0, sampling="shuffle", batches=11, steps=5, delta=1e-5)
+    assert first.lower == 0.0 < first.epsilon
 
 
 @pytest.mark.parametrize("sampling", ["full", "cyclic", "shuffle"])

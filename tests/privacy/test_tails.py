@@ -4,7 +4,7 @@ Uniform numbers of 53 bits below 2^-40 are forced in two ways: by a source with 
 and by a NumPy generator that is set to the state before that number.
 
 The tests of a law are exact: the right law fails one with a computed probability below 1e-6.
-There are 15, so the file raises a false alarm with probability below 2e-5; seeds are fixed.
+There are 16, so the file raises a false alarm with probability below 2e-5; seeds are fixed.
 """
 
 import math
@@ -279,3 +279,8 @@ def test_a_direction_of_length_zero_is_drawn_again():
     """u = 0 would give radius 0 and NaN as noise, once in 2^53 draws in one dimension."""
     noise = spherical(Scripted(0, 0, 1 << 52), 1.0, 1)
     assert np.isfinite(noise).all() and noise[0] != 0.0
+
+
+def test_gumbel_noise_has_its_law():
+    noise = gumbel(np.random.default_rng(1), 2.0, 20_000)
+    assert stats.kstest(noise, stats.gumbel_r(scale=2.0).cdf).pvalue > LEVEL

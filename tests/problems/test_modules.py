@@ -300,7 +300,7 @@ class Sequences(nn.Module):
         else:
             outputs, ends = self.cell(given)
         outputs = outputs.transpose(0, 1) if self.form == "time first" else outputs
-        last = ends[-1] if isinstance(ends, tuple) else ends
+        last = ends[-1] if isinstance(self.cell, nn.LSTM) else ends
         last = ends[0] if self.cell.proj_size else last
         sides = 1 + self.cell.bidirectional
         return self.head(torch.cat([outputs.mean(dim=1), *last[-sides:]], dim=1))
@@ -966,3 +966,10 @@ def test_other_bits_in_a_short_chunk_are_seen(monkeypatch):
     )
     with pytest.raises(ValueError, match="the gradient of a sample changes"):
         problem.check_private()
+
+
+def test_a_module_does_not_state_double_precision():
+    """A query whose proof needs it refuses the problem: PyTorch may compute in less on a device."""
+    X, y = torch.randn(6, 3, dtype=torch.float64), torch.arange(6) % 2
+    problem = dpa.problems.Module(nn.Linear(3, 2).double(), X, y)
+    assert problem.facts("replace_one").double_precision is False

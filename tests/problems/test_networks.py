@@ -227,6 +227,18 @@ def test_a_gradient_that_overflows_counts_as_zero(form, R):
     assert np.isfinite(free.sums(huge, value=False).gradient).all()
 
 
+def test_a_device_adds_up_large_blocks_in_parts():
+    """Of at most 4096 rows, whose hidden activations have another axis than the rows."""
+    random = np.random.default_rng(0)
+    X, y = random.normal(size=(4500, 3)), random.integers(0, 2, 4500)
+    problem = MLP(X, y, (4,))
+    w = problem.initial(rng=0)
+    there = MLP(array_api_strict.asarray(X), array_api_strict.asarray(y), (4,))
+    rule = clipping.Flat(0.1)
+    found, expected = (each.sums(w, clipping=rule, value=False) for each in (there, problem))
+    np.testing.assert_allclose(found.gradient, expected.gradient, rtol=1e-10, atol=1e-10)
+
+
 # Numbers at their extremes
 
 

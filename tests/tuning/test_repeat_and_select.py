@@ -345,6 +345,7 @@ def test_reports_are_updated_wherever_the_output_holds_the_model(name):
         output = wrap(hold(model))
         copied = take(unwrap(_of_choice(output, ledger, dpa.Budget(3.0))))
         assert copied.privacy_.epsilon == 3.0 and model.privacy_.epsilon == pytest.approx(0.8)
+        assert model.privacy_.of_choice(ledger, 0.0).not_covered == copied.privacy_.not_covered
         np.testing.assert_array_equal(copied.coef_, model.coef_)
         _check_output(output, dpa.Budget(0.8))
         with pytest.raises(ValueError, match="candidates must run under the budget"):
