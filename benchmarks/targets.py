@@ -172,6 +172,10 @@ REASONS: dict[str, str] = {
         "few rows, all in cache: a call takes some 10 us, and the rows are squared where they are "
         "added, to see that none has grown since it was bounded"
     ),
+    "minibatch gradient/NumPy on X[idx]": (
+        "batches of 200 rows, in cache: a call takes some 10 us"
+    ),
+    "CSR rows/SciPy closed form": _ONE_THREAD,
     f"replicates/{SINGLE_PASSES}": (
         "rows of few numbers: the losses, not the rows, take the time of both"
     ),
