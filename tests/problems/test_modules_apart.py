@@ -468,6 +468,16 @@ def test_state_of_the_process_is_found_where_it_shows_early(turns):
 # Which modules take a chunk at once
 
 
+def test_a_layer_with_a_parameter_of_another_class_is_modified():
+    class OwnParameter(nn.Parameter):
+        pass
+
+    layer = nn.Linear(4, 3)
+    assert not per_sample.is_modified(layer)
+    layer.weight = OwnParameter(layer.weight.data)
+    assert per_sample.is_modified(layer)
+
+
 @pytest.mark.slow
 def test_only_plain_layers_take_a_chunk_at_once():
     class OwnParameter(nn.Parameter):
@@ -573,3 +583,60 @@ def test_a_number_is_no_nan():
     number, nothing = torch.tensor([1.0]), torch.tensor([torch.nan])
     assert probe._equal(number, number) and probe._equal(nothing, nothing)
     assert not probe._equal(number, nothing) and not probe._equal(nothing, number)
+
+
+# What a module may keep from one record to the next
+
+
+def _identity(x):
+    return x
+
+
+class Keeper(nn.Module):
+    """Once it sees a record that begins with 7, it changes its predictions of all others."""
+
+    def __init__(self, place):
+        super().__init__()
+        self.linear, self.place = nn.Linear(3, 2), place
+        self.function, self.append = _identity, [].append
+
+    def forward(self, x):
+        if float(x[0, 0]) == 7.0:
+            if self.place == "attribute of a function":
+                self.function.seen = True
+            elif self.place == "method of a list":
+                self.append(True)
+            elif self.place == "data":
+                with torch.no_grad():
+                    nn.utils.vector_to_parameters(40.0 * torch.ones(8), self.parameters())
+            elif self.place == "gradient":
+                self.linear.weight.grad = torch.ones(2, 3)
+            else:
+                self.linear.weight.requires_grad_(True)
+        gradient = self.linear.weight.grad
+        seen = hasattr(self.function, "seen") or self.append.__self__
+        seen = seen or (gradient is not None and bool(gradient.any()))
+        seen = seen or (self.place == "requires_grad" and self.linear.weight.requires_grad)
+        return self.linear(x) + bool(seen) * torch.tensor([[40.0, -40.0]])
+
+
+@pytest.mark.parametrize(
+    "place",
+    ["attribute of a function", "method of a list", "data", "gradient", "requires_grad"],
+)
+def test_no_record_changes_what_is_computed_for_another(place):
+    """Sums moved by up to six times what a record is charged."""
+    X, y = torch.randn(20, 3), torch.zeros(20, dtype=torch.int64)
+    X[0, 0] = 7.0
+    _identity.__dict__.clear()
+    problem = dpa.problems.Module(Keeper(place), X, y)
+    w, rule = problem.initial(), clipping.Flat(1.0)
+    others, alone = np.arange(1, 20), np.array([0])
+
+    def sums(rows):
+        value = problem.sums(w, rows, gradient=False).value
+        return np.array([value, *problem.sums(w, rows, clipping=rule, value=False).gradient])
+
+    expected = sums(others)
+    np.testing.assert_allclose(sums(None), sums(alone) + expected, rtol=1e-4, atol=1e-4)
+    np.testing.assert_array_equal(sums(others), expected)

@@ -9,7 +9,13 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial, reduce
-from types import BuiltinFunctionType, CellType, FunctionType, MethodType
+from types import (
+    BuiltinFunctionType,
+    CellType,
+    FunctionType,
+    MethodType,
+    ModuleType,
+)
 from typing import Any, NamedTuple
 
 import torch
@@ -144,7 +150,7 @@ _AXES: dict[type, Callable[[Any, int], bool]] = {
 
 
 _CONSTANT = (
-    *(type(None), bool, int, float, complex, str, bytes, type, BuiltinFunctionType),
+    *(type(None), bool, int, float, complex, str, bytes, type),
     *(torch.dtype, torch.device, torch.Size),
 )
 
@@ -174,30 +180,44 @@ class UserFunction:
 class ModuleState:
     """Snapshot of everything reachable from layers and functions except the trained values.
 
-    It includes attributes of all layers and parameters, buffers, frozen parameters, hooks,
-    attributes of a loss object, and enclosed variables and defaults of functions, with everything
-    they contain. It excludes process-wide state (globals, class attributes, files) and anything
-    that cannot be copied.
+    It includes attributes of all layers and parameters, buffers, frozen parameters,
+    hooks, attributes of a loss object, and attributes, enclosed variables and defaults of
+    functions, with everything they contain. It excludes process-wide state (globals, class
+    attributes, files) and anything that cannot be copied.
     """
 
     def __init__(self, holders: Iterable[Any], trained: Iterable[Tensor] = ()) -> None:
-        self._holders = [*holders, *trained]
+        self._trained = [(each, each.data, each.requires_grad) for each in trained]
+        self._holders = [*holders, *(each for each, _, _ in self._trained)]
         self._kept = {id(each): each for each in self._holders}
-        self._saved = self._copies([vars(each) for each in self._holders])
+        self._plain: list[FunctionType] = []
+        self._saved = self._copies([vars(each) for each in self._holders], self._plain)
 
     def restore(self) -> None:
-        """Restore the state at construction."""
+        """Restore the state at construction, but for the values of trained parameters."""
+        for function in self._plain:
+            vars(function).clear()
         for holder, fresh in zip(self._holders, self._copies(self._saved)):
             own = vars(holder)
             own.clear()
             own.update(fresh)
+        for parameter, data, requires_grad in self._trained:
+            if parameter.data_ptr() != data.data_ptr() or parameter.shape != data.shape:
+                parameter.data = data
+            parameter.grad = None
+            parameter.requires_grad_(requires_grad)
 
-    def _copies(self, saved: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        memo: dict[int, Any] = dict(self._kept)
+    def _copies(
+        self, saved: list[dict[str, Any]], plain: list[FunctionType] | None = None
+    ) -> list[dict[str, Any]]:
+        memo: dict[Any, Any] = {**self._kept, _PLAIN: plain}
         return [_copied(each, memo) for each in saved]
 
 
-def _copied(value: Any, memo: dict[int, Any]) -> Any:
+_PLAIN = "functions without attributes"  # a key of a memo, whose other keys are addresses
+
+
+def _copied(value: Any, memo: dict[Any, Any]) -> Any:
     """Return a deep copy, faster than ``copy.deepcopy``, and copy closures of functions too."""
     kind = type(value)
     if kind in _CONSTANT:
@@ -220,6 +240,11 @@ def _copied(value: Any, memo: dict[int, Any]) -> Any:
         return _function(value, memo)
     if kind is MethodType:
         return MethodType(value.__func__, _copied(value.__self__, memo))
+    if kind is BuiltinFunctionType:
+        of = value.__self__  # None, a module or a class, but a list for ``[].append``
+        if isinstance(of, (ModuleType, type, type(None))):
+            return value
+        return getattr(_copied(of, memo), value.__name__)
     if kind is partial:
         named = _copied(value.keywords, memo)
         return partial(_copied(value.func, memo), *_copied(value.args, memo), **named)
@@ -230,7 +255,7 @@ def _copied(value: Any, memo: dict[int, Any]) -> Any:
         return value
 
 
-def _rebuilt(value: Any, memo: dict[int, Any]) -> Any:
+def _rebuilt(value: Any, memo: dict[Any, Any]) -> Any:
     """Copy any other object like ``copy.deepcopy``, with copies of the functions it contains."""
     reduce = copyreg.dispatch_table.get(type(value))
     if hasattr(value, "__deepcopy__"):
@@ -259,10 +284,12 @@ def _rebuilt(value: Any, memo: dict[int, Any]) -> Any:
     return made
 
 
-def _function(function: FunctionType, memo: dict[int, Any]) -> Any:
+def _function(function: FunctionType, memo: dict[Any, Any]) -> Any:
     """Return a function with the same code and copies of its closure, defaults and attributes."""
     cells, defaults = function.__closure__, (function.__defaults__, function.__kwdefaults__)
     if not cells and not any(defaults) and not vars(function):
+        if memo.get(_PLAIN) is not None:  # without attributes now, but it may be given some
+            memo[_PLAIN].append(function)
         return function
     own = None if cells is None else tuple(CellType() for _ in cells)
     made = FunctionType(function.__code__, function.__globals__, function.__name__, None, own)
