@@ -317,7 +317,9 @@ def _event(budget: Budget) -> Event:
 
 def _check_output(output: Any, budget: Budget) -> None:
     """Raise unless the reported cost of a run is within its budget; uses public reports only."""
-    cost = math.fsum(_claimed(report, budget) for report in _reports(output))
+    reports = _reports(output)
+    counted = {id(report.ledger) for report in reports if isinstance(report, (Result, Selection))}
+    cost = math.fsum(_claimed(report, budget) for report in reports if id(report) not in counted)
     if not cost <= budget.limit * (1.0 + SLACK):
         raise ValueError(
             f"candidates must run under the budget that they are given, {budget!r}, once, as "
@@ -330,7 +332,7 @@ _LEAVES = (type, ModuleType, FunctionType, str, bytes, int, float, complex, np.g
 
 
 def _reports(output: Any) -> list[Any]:
-    """Return all results, selections and cards that a deep copy of an output reaches, each once."""
+    """Return all results, selections, cards and ledgers in an output, each once."""
     found: list[Any] = []
     waiting, seen = [output], {}
     while waiting:
@@ -338,24 +340,36 @@ def _reports(output: Any) -> list[Any]:
         if isinstance(part, _LEAVES) or id(part) in seen:
             continue
         seen[id(part)] = part  # keeps it alive, so that its id is not reused
-        if isinstance(part, (Result, Selection)) or _is_card(part):
+        if isinstance(part, (Result, Selection, Ledger)) or _is_card(part):
             found.append(part)
             continue
         if isinstance(part, (list, tuple, set, frozenset)):
             waiting += part
         elif isinstance(part, dict):
-            waiting += part.values()
+            waiting += [*part, *part.values()]
         elif isinstance(part, np.ndarray):
             waiting += part.ravel().tolist() if part.dtype.hasobject else []
         elif isinstance(part, MethodType):
             waiting.append(part.__self__)
         elif isinstance(part, partial):
             waiting += [part.func, part.args, part.keywords]
+        else:
+            waiting += _pickled_parts(part)
         slots = [vars(kind).get("__slots__", ()) for kind in type(part).__mro__]
         names = [n for each in slots for n in ([each] if isinstance(each, str) else each)]
         waiting += [getattr(part, name, None) for name in names]
         waiting += getattr(part, "__dict__", {}).values()
     return found
+
+
+def _pickled_parts(value: Any) -> list[Any]:
+    """Return what a copy of an object would be made from; nothing if it cannot be copied."""
+    try:
+        _, *parts = value.__reduce_ex__(4)
+        arguments, state, items, pairs = (*parts, *[None] * 3)[:4]
+        return [*arguments, state, *(items or ()), *(pairs or ())]
+    except Exception:
+        return []
 
 
 def _is_card(value: Any) -> bool:
@@ -371,8 +385,11 @@ def _claimed(report: Any, budget: Budget) -> float:
         relation, epsilon = given.relation, math.inf if given.epsilon is None else given.epsilon
         if given.rho is not None and budget.rho is not None and relation == budget.relation:
             return given.rho
-    elif isinstance(report, Selection):
-        relation, epsilon = report.ledger.relation, report.ledger.epsilon(0.0)
+    elif isinstance(report, (Selection, Ledger)):
+        ledger = report if isinstance(report, Ledger) else report.ledger
+        relation, epsilon = ledger.relation, ledger.epsilon(0.0)
+        if isinstance(report, Ledger) and budget.rho is not None and relation == budget.relation:
+            return math.fsum(event.zcdp_cost() for event in report)
     else:
         relation, epsilon = report.relation, report.epsilon if report.delta == 0.0 else math.inf
     if relation != budget.relation:
@@ -396,12 +413,26 @@ def _of_choice(output: Any, ledger: Ledger, budget: Budget, rng: Any = "os") -> 
         whole = Ledger(ledger.relation)
         for event in ledger:
             whole.record(event)
+        if isinstance(report, Ledger):
+            whole.noise = "exact" if report.noise == "exact" and exact else whole.noise
+            return whole
         whole.noise = "exact" if report.hardened and exact else whole.noise
-        return replace(report, ledger=whole, ledgers=(), planned=(), guard=None, budget=budget)
+        released = ("w", "history", "drawn", "made", "evaluations", "charged")
+        copies = {name: copy.deepcopy(getattr(report, name)) for name in released}
+        stated = {"ledger": whole, "ledgers": (), "planned": (), "guard": None, "budget": budget}
+        return replace(report, **stated, **copies)
 
     # deepcopy replaces each report by its entry in the memo.
     memo = {id(report): restated(report) for report in _reports(output)}
+    whole = {id(each) for each in memo.values()}
     try:
-        return copy.deepcopy(output, memo)
+        made = copy.deepcopy(output, memo)
     except (TypeError, copy.Error) as error:
         raise TypeError(f"candidates must return what can be copied ({error})") from error
+    for report in _reports(made):
+        if id(report) not in whole:  # such as an entry of a table of pandas
+            raise TypeError(
+                f"candidates must return results in lists, dicts or attributes: copying {output!r} "
+                "does not copy the report in it, which would state the cost of one run"
+            )
+    return made

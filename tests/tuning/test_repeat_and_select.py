@@ -1,6 +1,8 @@
 """Private selection: the law of the choice, its privacy cost, and what is refused."""
 
+import copy
 import math
+from collections import deque
 from dataclasses import dataclass
 from functools import partial
 from types import SimpleNamespace
@@ -319,7 +321,20 @@ class Slotted:
         self.model = model
 
 
+class Hidden:
+    __slots__ = ("__model",)
+
+    def __init__(self, model):
+        self.__model = model
+
+    def model(self):
+        return self.__model
+
+
 HOLDERS = {
+    "queue": (lambda model: deque([model]), lambda output: output[0]),
+    "key": (lambda model: {model: "kept"}, lambda output: next(iter(output))),
+    "private slot": (Hidden, Hidden.model),
     "dataclass": (Fitted, lambda output: output.model),
     "namespace": (lambda model: SimpleNamespace(model=model), lambda output: output.model),
     "slots": (Slotted, lambda output: output.model),
@@ -504,3 +519,38 @@ def test_a_choice_is_no_better_than_the_noise_of_its_scores(rng):
 
 def model_of_system(budget, rng):
     return LogisticRegression(budget.epsilon, bounds=(-1, 1)).fit(X, X[:, 0] > 0)
+
+
+def test_a_report_that_a_copy_shares_is_refused():
+    """A table of pandas copies its own array, but no object in it: it reported .8 of 3."""
+    pandas = pytest.importorskip("pandas")
+    model = model_of(dpa.Budget(0.8), None)
+    ledger = Ledger("replace_one")
+    ledger.record(Pure(3.0))
+    with pytest.raises(TypeError, match="results in lists, dicts or attributes"):
+        _of_choice(pandas.Series([model], dtype=object), ledger, dpa.Budget(3.0))
+
+
+def test_a_ledger_alone_is_checked_and_restated():
+    own, ledger = Ledger("replace_one"), Ledger("replace_one")
+    own.record(Pure(0.8))
+    ledger.record(Pure(3.0))
+    assert _of_choice((1.0, own), ledger, dpa.Budget(3.0))[1].epsilon(0.0) == 3.0
+    assert own.epsilon(0.0) == 0.8
+    _check_output((1.0, own), dpa.Budget(0.8))
+    for output in (deque([own, copy.copy(own)]), {1: own, 2: [copy.copy(own)]}):
+        with pytest.raises(ValueError, match="candidates must run under the budget"):
+            _check_output(output, dpa.Budget(0.8))
+
+
+def test_a_released_result_is_not_written_into_by_a_later_run():
+    """The released weights were those of the last run, and the score of the best one."""
+    problem = dpa.Quadratic([0.5, 1.0], sensitivity=0.1)
+    method = dpa.methods.GradientDescent(0.1, 2)
+    own = dpa.minimize(problem, method, dpa.Budget(1.0), rng=0)
+    ledger = Ledger("replace_one")
+    ledger.record(Pure(3.0))
+    released = _of_choice(own, ledger, dpa.Budget(3.0))
+    before = released.w.copy()
+    own.w[...] = 7.0
+    np.testing.assert_array_equal(released.w, before)
