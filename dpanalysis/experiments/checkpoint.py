@@ -268,9 +268,11 @@ def fingerprint_problem(problem: Problem, facts: PublicFacts) -> dict[str, Any]:
     """Return the fingerprint of a problem, with the public facts in place of its records."""
     public = ("loss", "regularizer", "activation", "hidden", "row_bounds")
     network = getattr(problem, "_network", None)  # of a Module
-    layers = ("direct", 0, None)  # known layers, all of them trained, without augmentation
+    # Known layers, all of them trained, without buffers or augmentation.
+    layers = ("direct", 0, None)
+    buffers = [] if network is None else list(network.module.buffers())
     ours = [kind for kind in type(problem).__mro__ if kind.__module__.startswith(_PACKAGE)]
-    known = not all(map(isabstract, ours)) and (
+    known = not (all(map(isabstract, ours)) or buffers) and (
         network is None
         or layers == (network.forward, *(getattr(problem, n) for n in ("frozen", "_augment")))
     )
