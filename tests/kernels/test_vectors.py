@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from numba import njit
 
+from dpanalysis import ERM, losses
 from dpanalysis.kernels.norms import count_grown
 from dpanalysis.kernels.tile import NORM, SCALE
 from dpanalysis.kernels.vectors import LANES, add_rows, predict
@@ -74,6 +75,32 @@ def test_no_read_beyond_the_last_row():
             assert (total[:d] == 12.0).all()
     finally:
         assert protect(guard, ctypes.c_size_t(mmap.PAGESIZE), 3) == 0
+
+
+def fill_freed_memory(libc):
+    """Leave NaN in freed chunks, which the next allocations use again."""
+    libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
+    libc.free.argtypes = [ctypes.c_void_p]
+    chunks = [(size, libc.malloc(size)) for size in range(24, 1024, 16) for _ in range(7)]
+    for size, chunk in chunks:
+        ctypes.memset(chunk, 0xFF, size)
+    for _, chunk in chunks:
+        libc.free(chunk)
+
+
+@pytest.mark.parametrize("d", range(1, 41))
+def test_weights_and_sums_are_padded_by_memory_of_their_own(d):
+    """Vectors of them are loaded whole: what lies behind an array that is too short is NaN here."""
+    libc, rng = ctypes.CDLL(None), np.random.default_rng(d)
+    if not hasattr(libc, "malloc"):
+        pytest.skip("the C library is not at hand")
+    X, w = rng.normal(size=(20, d)), rng.normal(size=d)
+    problem = ERM(X, np.sign(X[:, 0]), losses.Logistic())
+    expected = problem.sums(w)
+    fill_freed_memory(libc)
+    found = problem.sums(w)
+    assert found.value == expected.value
+    np.testing.assert_array_equal(found.gradient, expected.gradient)
 
 
 @pytest.mark.parametrize(
