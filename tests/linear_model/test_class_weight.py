@@ -162,4 +162,5 @@ def test_weights_are_on_the_card_and_in_the_file(kind, tmp_path):
     json.loads((tmp_path / "model.json").read_text())
     again = load(tmp_path / "model.json")
     assert again.class_weight == {"yes": 3.0}
+    assert again.n_features_in_ == X.shape[1]
     np.testing.assert_array_equal(again.predict(X), model.predict(X))

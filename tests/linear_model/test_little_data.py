@@ -111,8 +111,8 @@ def test_the_noise_of_a_private_choice_and_the_variance_of_blocks():
         for C in ("auto", "private")
     }
     assert noise["private"] > 1.5 * noise["auto"]
-    variance = {order: runs._variance(Block(1, order, 2.0)) for order in (1, 2, math.inf)}
-    assert variance == {1: pytest.approx(4 / 3), 2: 4.0, math.inf: pytest.approx(4 / 3)}
+    variance = {order: runs._variance(Block(1, order, 3.0)) for order in (1, 2, math.inf)}
+    assert variance == {1: pytest.approx(3.0), 2: 9.0, math.inf: pytest.approx(3.0)}
 
 
 def test_the_warning_is_there_before_anything_is_spent(monkeypatch):

@@ -40,6 +40,7 @@ CONTEXTS = HERE / "output" / "contexts"
 MODULES = (
     "privacy/**/*.py", "problems/**/*.py", "losses.py", "clipping.py", "regularizers.py",
     "kernels/rounding.py", "kernels/norms.py", "kernels/scalar.py", "kernels/tile.py",
+    "kernels/dense.py", "kernels/csr.py", "kernels/compiled.py", "kernels/products.py",
     "kernels/array_api.py", "kernels/user.py", "kernels/kernel_table.py", "experiments/run.py",
     "experiments/loop.py", "experiments/result.py", "linear_model/*.py", "preprocessing/*.py",
     "tuning.py", "commands.py", "opacus.py", "_validation.py", "_user_classes.py",
