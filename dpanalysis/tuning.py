@@ -324,7 +324,7 @@ def _check_output(output: Any, budget: Budget) -> None:
         raise ValueError(
             f"candidates must run under the budget that they are given, {budget!r}, once, as "
             "minimize(..., budget, rng=rng) does; a choice inside a candidate costs its whole "
-            f"budget; got {output!r}"
+            f"budget; got a {type(output).__name__}"
         )
 
 
@@ -432,7 +432,8 @@ def _of_choice(output: Any, ledger: Ledger, budget: Budget, rng: Any = "os") -> 
     for report in _reports(made):
         if id(report) not in whole:  # such as an entry of a table of pandas
             raise TypeError(
-                f"candidates must return results in lists, dicts or attributes: copying {output!r} "
-                "does not copy the report in it, which would state the cost of one run"
+                "candidates must return results in lists, dicts or attributes: copying a "
+                f"{type(output).__name__} does not copy the report in it, which would state the "
+                "cost of one run"
             )
     return made

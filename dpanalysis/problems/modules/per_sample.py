@@ -9,13 +9,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from functools import partial, reduce
-from types import (
-    BuiltinFunctionType,
-    CellType,
-    FunctionType,
-    MethodType,
-    ModuleType,
-)
+from types import BuiltinFunctionType, CellType, FunctionType, MethodType, ModuleType
 from typing import Any, NamedTuple
 
 import torch
@@ -180,10 +174,10 @@ class UserFunction:
 class ModuleState:
     """Snapshot of everything reachable from layers and functions except the trained values.
 
-    It includes attributes of all layers and parameters, buffers, frozen parameters,
-    hooks, attributes of a loss object, and attributes, enclosed variables and defaults of
-    functions, with everything they contain. It excludes process-wide state (globals, class
-    attributes, files) and anything that cannot be copied.
+    It includes attributes of all layers and parameters, buffers, frozen parameters, hooks,
+    attributes of a loss object, and attributes, enclosed variables and defaults of functions,
+    with everything they contain. It excludes process-wide state (globals, class attributes, files)
+    and anything that cannot be copied.
     """
 
     def __init__(self, holders: Iterable[Any], trained: Iterable[Tensor] = ()) -> None:
