@@ -20,7 +20,7 @@ import dpanalysis as dpa
 from dpanalysis.linear_model import LogisticRegression
 from dpanalysis.preprocessing import PublicEncoder
 from dpanalysis.privacy import Filter, mechanisms
-from dpanalysis.privacy.events import Pure
+from dpanalysis.privacy.events import Gaussian, Pure
 from dpanalysis.privacy.ledger import Ledger
 from dpanalysis.tuning import (
     PrivateLoss,
@@ -541,6 +541,20 @@ def test_a_ledger_alone_is_checked_and_restated():
     for output in (deque([own, copy.copy(own)]), {1: own, 2: [copy.copy(own)]}):
         with pytest.raises(ValueError, match="candidates must run under the budget"):
             _check_output(output, dpa.Budget(0.8))
+    gaussian = Ledger("replace_one")
+    gaussian.record(Gaussian(1.0, 1.0))
+    _check_output(gaussian, dpa.Budget.zcdp(0.5))
+    with pytest.raises(ValueError, match="candidates must run under the budget"):
+        _check_output(gaussian, dpa.Budget.zcdp(0.4))
+
+
+def test_a_result_and_its_ledger_are_one_report():
+    problem, method = (
+        dpa.Quadratic([0.5, 1.0], sensitivity=0.1),
+        dpa.methods.GradientDescent(0.1, 2),
+    )
+    own = dpa.minimize(problem, method, dpa.Budget(1.0), rng=0)
+    _check_output((own, own.ledger), dpa.Budget(1.0))
 
 
 def test_a_released_result_is_not_written_into_by_a_later_run():
