@@ -161,7 +161,7 @@ REASONS: dict[str, str] = {
         "computing takes the time, not reading: short loops, an exponential and a division a row. "
         "A second copy of the data, by columns, would be faster; it is not kept"
     ),
-    f"dense gradient/{ONE_READ}": ("reading and computing overlap only in part"),
+    f"dense gradient/{ONE_READ}": "reading and computing overlap only in part",
     f"dense gradient/{ONE_READ}/logistic, 60,000 x 784 float32": (
         "each number is converted to double precision, which takes longer than to read half the "
         "bytes. Predictions in single precision would be a little faster and lose half the digits"

@@ -597,7 +597,7 @@ class Keeper(nn.Module):
 
     def __init__(self, place):
         super().__init__()
-        self.linear, self.place = nn.Linear(3, 2), place
+        self.linear, self.place = nn.Linear(3, 3), place
         self.function, self.append = _identity, [].append
 
     def forward(self, x):
@@ -608,25 +608,27 @@ class Keeper(nn.Module):
                 self.append(True)
             elif self.place == "data":
                 with torch.no_grad():
-                    nn.utils.vector_to_parameters(40.0 * torch.ones(8), self.parameters())
+                    nn.utils.vector_to_parameters(40.0 * torch.ones(12), self.parameters())
+            elif self.place == "strides":
+                self.linear.weight.data = self.linear.weight.data.T
             elif self.place == "gradient":
-                self.linear.weight.grad = torch.ones(2, 3)
+                self.linear.weight.grad = torch.ones(3, 3)
             else:
                 self.linear.weight.requires_grad_(True)
         gradient = self.linear.weight.grad
         seen = hasattr(self.function, "seen") or self.append.__self__
         seen = seen or (gradient is not None and bool(gradient.any()))
         seen = seen or (self.place == "requires_grad" and self.linear.weight.requires_grad)
-        return self.linear(x) + bool(seen) * torch.tensor([[40.0, -40.0]])
+        return self.linear(x) + bool(seen) * torch.tensor([[40.0, -40.0, 0.0]])
 
 
 @pytest.mark.parametrize(
     "place",
-    ["attribute of a function", "method of a list", "data", "gradient", "requires_grad"],
+    ["attribute of a function", "method of a list", "data", "strides", "gradient", "requires_grad"],
 )
 def test_no_record_changes_what_is_computed_for_another(place):
     """Sums moved by up to six times what a record is charged."""
-    X, y = torch.randn(20, 3), torch.zeros(20, dtype=torch.int64)
+    X, y = torch.randn(20, 3), torch.arange(20) % 3
     X[0, 0] = 7.0
     _identity.__dict__.clear()
     problem = dpa.problems.Module(Keeper(place), X, y)

@@ -196,9 +196,8 @@ class ModuleState:
             own.clear()
             own.update(fresh)
         for parameter, data, requires_grad in self._trained:
-            if parameter.data_ptr() != data.data_ptr() or parameter.shape != data.shape:
-                parameter.data = data
             parameter.grad = None
+            parameter.data = data
             parameter.requires_grad_(requires_grad)
 
     def _copies(
