@@ -9,8 +9,11 @@ two neighbouring data sets then differ by several records' terms, not by one.
 *Method.* Rows are multiplied in portions whose length is a multiple of :data:`WHOLE`, padded with
 zeros. A length is used only after a check has found, for a matrix of exactly this shape, that a row
 has the same bits at every position of the portion as in a portion of :data:`REFERENCE` rows. If a
-length fails, longer ones are tried, finally the reference. If that fails too, every row is
-multiplied and summed separately, as NumPy does along the last axis, which is slow.
+length fails, longer ones are tried, finally the reference. If that fails too, as OpenBLAS does in
+single precision on processors without AVX-512, which treats a few columns differently from row to
+row, the rows become the columns of a transposed product, :data:`WHOLE` at a time, checked in the
+same way: a quarter slower. If that fails, every row is multiplied and summed separately, as NumPy
+does along the last axis, which is slow.
 
 *Why that is enough.* A product of dense matrices chooses its algorithm by shapes, strides and
 threads, not by the numbers (an assumption, see below). So for each length, position and column
@@ -58,8 +61,11 @@ def row_product(rows: Any, matrix: Any, entries: int = _DEVICE_ENTRIES) -> Any:
         rows = np.ascontiguousarray(rows)
         by_columns = matrix.strides[-1] != matrix.itemsize
         whole = -(-count // WHOLE) * WHOLE
-        length = _length(rows.dtype.char, matrix.shape, by_columns, whole, blas_threads())
+        product = rows.dtype.char, matrix.shape, by_columns
+        length = _length(*product, whole, blas_threads())
         if not length:
+            if _agrees(*product, REFERENCE, blas_threads(), transposed=True):
+                return _transposed_product(rows, matrix)
             columns = (matrix[..., None, :, j] for j in range(matrix.shape[-1]))
             return np.stack([(rows * column).sum(axis=-1) for column in columns], axis=-1)
     else:
@@ -70,17 +76,33 @@ def row_product(rows: Any, matrix: Any, entries: int = _DEVICE_ENTRIES) -> Any:
     parts = []
     for lo in range(0, count, length):
         part = rows[..., lo : min(count, lo + length), :]
-        lacking = length - part.shape[-2]
-        if lacking:
-            shape = (*part.shape[:-2], lacking, part.shape[-1])
-            part = xp.concat([part, xp.zeros(shape, dtype=part.dtype, device=part.device)], axis=-2)
-        parts.append(_multiply(part, matrix))
+        parts.append(_multiply(_padded(xp, part, length), matrix))
     product = parts[0] if len(parts) == 1 else xp.concat(parts, axis=-2)
     return product[..., :count, :]
 
 
 def _multiply(rows: Any, matrix: Any) -> Any:
     return rows @ matrix
+
+
+def _padded(xp: Any, rows: Any, length: int) -> Any:
+    """Return the rows with zeros after them, ``length`` in total."""
+    lacking = length - rows.shape[-2]
+    if not lacking:
+        return rows
+    zeros = xp.zeros(
+        (*rows.shape[:-2], lacking, rows.shape[-1]), dtype=rows.dtype, device=rows.device
+    )
+    return xp.concat([rows, zeros], axis=-2)
+
+
+def _transposed_product(rows: np.ndarray, matrix: np.ndarray) -> np.ndarray:
+    """Return ``rows @ matrix`` as products of the transposed matrix with ``WHOLE`` rows each."""
+    *replicates, count, inner = rows.shape
+    portions = -(-count // WHOLE)
+    whole = _padded(np, rows, portions * WHOLE).reshape(*replicates, portions, WHOLE, inner)
+    product = _multiply(matrix.mT[..., None, :, :], whole.mT).mT
+    return product.reshape(*replicates, portions * WHOLE, -1)[..., :count, :]
 
 
 @cache
@@ -98,10 +120,16 @@ def _length(
 
 @cache
 def _agrees(
-    kind: str, shape: tuple[int, ...], by_columns: bool, length: int, threads: tuple[int, ...]
+    kind: str,
+    shape: tuple[int, ...],
+    by_columns: bool,
+    length: int,
+    threads: tuple[int, ...],
+    transposed: bool = False,
 ) -> bool:
     """Return whether every row of a portion of ``length`` rows has the bits of the reference."""
     *replicates, inner, outer = shape
+    multiply = _transposed_product if transposed else _multiply
     random = np.random.default_rng(length)
     pattern = (random.random(_PATTERN) - 0.5).astype(kind)
 
@@ -114,9 +142,9 @@ def _agrees(
         else:
             matrix = numbers(*replicates, inner, outer)
         rows = numbers(*replicates, REFERENCE, inner)
-        expected = _multiply(rows, matrix)
+        expected = multiply(rows, matrix)
         order = np.arange(1, length + 1) % REFERENCE  # every row at its neighbour's position
-        found = _multiply(rows[..., order, :], matrix)
+        found = multiply(rows[..., order, :], matrix)
         if not np.array_equal(found, expected[..., order, :]):
             return False
     return True

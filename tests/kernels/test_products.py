@@ -1,5 +1,10 @@
 """Products in which the bits of a row do not depend on the other rows."""
 
+import os
+import platform
+import subprocess
+import sys
+
 import array_api_strict
 import numpy as np
 import pytest
@@ -129,6 +134,59 @@ def test_a_library_that_rounds_by_place_or_by_length_is_seen(
         np.testing.assert_array_equal(row_product(rows[-count:], matrix), whole[-count:])
         both = row_product(np.stack([rows[:count], rows[-count:]]), np.stack([matrix, matrix]))
         np.testing.assert_array_equal(both[1], row_product(rows[-count:], matrix))
+
+
+@pytest.mark.parametrize("wrong_columns", [False, True])
+def test_rows_become_columns_where_a_library_rounds_by_place(wrong_columns, anew, monkeypatch):
+    """If the columns are rounded by their place, too, each row is summed alone."""
+    by_place, lengths = reversed_where(lambda count: slice(count // 2, count // 2 + 1)), []
+
+    def multiply(rows, matrix):
+        lengths.append(matrix.shape[-1])
+        found = by_place(rows, matrix)
+        if wrong_columns:
+            found[..., 5] = (rows[..., ::-1] @ matrix[..., ::-1, :])[..., 5]
+        return found
+
+    monkeypatch.setattr(products, "_multiply", multiply)
+    random = np.random.default_rng(3)
+    rows, matrix = random.normal(size=(300, 40)), random.normal(size=(40, 6))
+    whole = row_product(rows, matrix)
+    np.testing.assert_allclose(whole, rows @ matrix, rtol=0, atol=1e-12)
+    for count in (1, 15, 16, 17, 100, 257):
+        both = row_product(np.stack([rows[:count], rows[-count:]]), np.stack([matrix, matrix]))
+        np.testing.assert_array_equal(both[1], whole[-count:])
+        lengths.clear()  # the shape has been checked
+        np.testing.assert_array_equal(row_product(rows[-count:], matrix), whole[-count:])
+    assert set(lengths) == (set() if wrong_columns else {16})
+
+
+@pytest.mark.skipif(
+    platform.machine() not in ("x86_64", "AMD64"), reason="the core is one of these processors"
+)
+@pytest.mark.parametrize("threads", ["1", "2"])
+def test_float32_products_where_openblas_rounds_by_place(threads):
+    """OpenBLAS chooses this core on processors without AVX-512, and on some that have it."""
+    names = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
+    chosen = {"OPENBLAS_CORETYPE": "Haswell", **dict.fromkeys(names, threads)}
+    code = (
+        "import numpy as np; from dpanalysis.kernels import products\n"
+        "random = np.random.default_rng(0)\n"
+        "for inner, outer in ((784, 128), (30, 10), (10, 300)):\n"
+        "    rows = random.normal(size=(300, inner)).astype('f')\n"
+        "    matrix = random.normal(size=(outer, inner)).astype('f').T\n"
+        "    length = products._length('f', matrix.shape, True, 304, products.blas_threads())\n"
+        "    numbers = ('f', matrix.shape, True, 128, products.blas_threads())\n"
+        "    assert length or products._agrees(*numbers, transposed=True)\n"
+        "    whole = products.row_product(rows, matrix)\n"
+        "    for count in (1, 17, 200, 299):\n"
+        "        few = products.row_product(rows[-count:], matrix)\n"
+        "        assert np.array_equal(few, whole[-count:])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=os.environ | chosen, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
 
 
 def test_the_reference_is_checked_before_anything_else(anew, monkeypatch):

@@ -9,6 +9,7 @@ from dpanalysis import RowBound, clipping
 from dpanalysis.kernels.rounding import SINGLE
 from dpanalysis.problems import MLP, Softmax
 from dpanalysis.problems.networks import base as network_sums
+from dpanalysis.problems.networks import layers
 from dpanalysis.problems.networks.base import network_rounding
 
 C = 1.0
@@ -101,6 +102,27 @@ def test_no_block_in_single_precision_is_longer_than_proved(rows, monkeypatch):
     lengths.clear()
     problem.sums(np.zeros(4), clipping=RULE)
     assert {size for _, size in lengths} == {8} and max(lengths)[0] <= 4096
+
+
+@pytest.mark.parametrize("bias", [False, True])
+def test_one_block_is_added_up_in_the_portions_of_several(bias, monkeypatch):
+    rng = np.random.default_rng(3)
+    X, y = rng.normal(size=(300, 20)).astype(np.float32), rng.integers(0, 3, 300)
+    problem = MLP(X, y, (16,), 3, "relu", bias, row_bound=RowBound(2, 3.0))
+    w = rng.normal(size=(2, problem.d))
+    whole = problem.sums(w, clipping=RULE, value=False).gradient
+    assert len(list(problem._sums.blocks(None, 2))) == 1
+    monkeypatch.setattr(problem._sums, "_step", lambda gathered, replicates, count: 256)
+    assert len(list(problem._sums.blocks(None, 2))) == 2
+    np.testing.assert_array_equal(problem.sums(w, clipping=RULE, value=False).gradient, whole)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_numbers_are_kept_to_the_last_bit_or_zero(dtype):
+    numbers = np.array([1.5, -1.5, -0.0, np.inf, -np.inf, np.nan, 5e-324, 1e-45], dtype)
+    for mask in (np.ones(8, bool), np.arange(8) % 2 == 0, np.zeros(8, bool)):
+        kept = layers._kept(np, mask, numbers)
+        assert kept.tobytes() == np.where(mask, numbers, np.zeros((), dtype)).tobytes()
 
 
 @pytest.mark.slow

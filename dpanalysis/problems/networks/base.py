@@ -155,7 +155,10 @@ class NetworkSums:
         size = entries * (4 if single else 8) + 48 * replicates * outputs[-1]
         step = max(_FEWEST_ROWS, self._bytes // size)
         most, _ = self._summed(array_namespace(self._labels), count)
-        return min(step, most) if self._on_host else step
+        if not self._on_host:
+            return step
+        step = min(step, BLOCK_ROWS)
+        return step if count <= step else min(step, most)  # one block is added up in portions
 
     def sums(
         self,

@@ -67,6 +67,17 @@ def zero(xp: Any, like: Any) -> Any:
     return xp.zeros((), dtype=like.dtype, device=like.device)
 
 
+def _kept(xp: Any, mask: Any, array: Any) -> Any:
+    """Return the array with 0 where ``mask`` is False.
+
+    By bits on the host: ``where`` branches, and half of a relu's derivatives are 0 at random.
+    """
+    if is_numpy_array(array):
+        bits = array.view(f"i{array.itemsize}")
+        return (bits & -mask.astype(bits.dtype)).view(array.dtype)
+    return xp.where(mask, array, zero(xp, array))
+
+
 def _transposed(xp: Any, array: Any) -> Any:
     """Swap the last two axes."""
     return xp.permute_dims(array, (0, 2, 1))
@@ -131,7 +142,7 @@ def backward(
         if activation == "tanh":
             delta *= 1.0 - a * a
         else:
-            delta = xp.where(a > 0.0, delta, zero(xp, delta))
+            delta = _kept(xp, a > 0.0, delta)
         deltas.append(delta)
     return deltas[::-1]
 
@@ -173,7 +184,7 @@ def usable(xp: Any, array: Any) -> Any:
     """
     least = TINY if array.dtype == xp.float64 else float(xp.finfo(array.dtype).smallest_normal)
     size = xp.abs(array)
-    return xp.where((size >= least) & xp.isfinite(size), array, zero(xp, array))
+    return _kept(xp, (size >= least) & xp.isfinite(size), array)
 
 
 def gradient_norms(
@@ -220,24 +231,26 @@ def add_gradients(
         if factors is not None:
             delta *= factors[..., None]
         delta = usable(xp, delta)
-        if layout.bias:
-            totals[:, bias] += xp.sum(delta, axis=1, dtype=totals.dtype)
+        count = delta.shape[1]
+        parts = -(-count // rows)  # as of row_blocks: several blocks or one have the same sums
+        portions = list(pairwise(part * count // parts for part in range(parts + 1)))
+        for lo, hi in portions if layout.bias else ():
+            totals[:, bias] += xp.sum(_slice(delta, lo, hi), axis=1, dtype=totals.dtype)
         if i == 0 and scale is not None:
             delta = usable(xp, delta * scale[:, None])
         inputs = X if i == 0 else hidden[i - 1]
-        for lo in range(0, delta.shape[1], rows):
-            part = _slice(delta, lo, rows, dtype)
-            totals[:, weights] += _product_sum(xp, part, _slice(inputs, lo, rows, dtype))
+        for lo, hi in portions:
+            part = _slice(delta, lo, hi, dtype)
+            totals[:, weights] += _product_sum(xp, part, _slice(inputs, lo, hi, dtype))
 
 
-def _slice(array: Any, lo: int, rows: int, dtype: Any) -> Any:
-    """Return samples ``lo`` to ``lo + rows`` of (R, B, width) or (B, width) in ``dtype``."""
-    if lo or rows < array.shape[-2]:
-        chosen: Any = slice(lo, min(lo + rows, array.shape[-2]))
+def _slice(array: Any, lo: int, hi: int, dtype: Any = None) -> Any:
+    """Return samples ``lo`` to ``hi`` of (R, B, width) or (B, width) in ``dtype``."""
+    if lo or hi < array.shape[-2]:
         if array.ndim == 3:
-            array = array[:, chosen, :]
+            array = array[:, lo:hi, :]
         else:
-            array = array[chosen] if hasattr(array, "tocsr") else array[chosen, :]
+            array = array[lo:hi] if hasattr(array, "tocsr") else array[lo:hi, :]
     if dtype is None or array.dtype == dtype:
         return array
     if hasattr(array, "tocsr"):
