@@ -263,6 +263,17 @@ def test_shuffling_costs_far_more_than_poisson_sampling(sigma, batches, epochs, 
     assert lower <= privacy.gaussian_epsilon(sigma / math.sqrt(epochs), delta)
 
 
+def test_losses_beyond_every_grid_are_bounded_by_those_of_a_full_batch():
+    """With so little noise no finite loss is on the grid: all of its mass was at infinity."""
+    costs = [
+        privacy.epsilon(Epoch(BallsInBins(2), [Gaussian(std, 1.0)]), 0.1, ADD)
+        for std in (0.02, 0.05, 0.09, 0.2)
+    ]
+    full = [privacy.epsilon(Gaussian(std, 1.0), 0.1, ADD) for std in (0.02, 0.05, 0.09, 0.2)]
+    assert costs == sorted(costs, reverse=True)
+    assert all(0.95 * whole < cost < 1.0001 * whole for cost, whole in zip(costs, full))
+
+
 def test_a_shuffled_epoch_is_one_release_under_replace_one():
     epoch = Repeated(Epoch(Shuffle(100), [Gaussian(1.0, 2.0)]), 9)
     assert privacy.epsilon(epoch, 1e-5, REPLACE) == pytest.approx(

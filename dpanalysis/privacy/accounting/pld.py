@@ -249,6 +249,8 @@ def _compose(
     from scipy import fft
 
     parts = [(*pair.distribution(width, tail, adding), n) for pair, n in pairs.items()]
+    if not all(probabilities.any() for _, probabilities, _, _ in parts):
+        return 0, np.zeros(1), 1.0  # every loss is beyond the grid
     low, high = _window(parts, cut)
     size = fft.next_fast_len(high - low + 1, real=True)
     spectrum: Any = None
