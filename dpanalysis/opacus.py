@@ -151,7 +151,10 @@ class PrivacyEngine(_opacus.PrivacyEngine):
             return self._weighted(_KINDS[clipping], clipping, **arguments)
         if "r" in arguments:  # which Opacus would take and leave unused, as every other name
             raise ValueError(f"r belongs to clipping={sorted(_KINDS)}, got clipping={clipping!r}")
-        return super()._prepare_optimizer(clipping=clipping, **arguments)
+        try:
+            return super()._prepare_optimizer(clipping=clipping, **arguments)
+        except ValueError as error:
+            raise ValueError(f"{error} (this engine adds clipping={sorted(_KINDS)})") from error
 
     def _weighted(
         self,
