@@ -51,8 +51,7 @@ def prepare(X: Any, y: Any, classification: bool) -> tuple[Any, Any]:
     X = _matrix(X)
     y = _labels(y, X)
     for name, array in (("X", X), ("y", y)):
-        count = count_not_finite(array)
-        refuse_not_finite(name, count, _where(array, names) if count else "")
+        refuse_not_finite(name, *not_finite(array, names))
     refuse_overflow(*overflowing(X))
     if classification:
         wrong = wrong_labels(y)
@@ -77,6 +76,12 @@ def count_not_finite(array: Any) -> int:
     return sum(
         int(xp.sum(xp.astype(~xp.isfinite(block), xp.int64))) for _, _, block in row_blocks(array)
     )
+
+
+def not_finite(array: Any, names: list[Any] | None = None, start: int = 0) -> tuple[int, str]:
+    """Count the entries that are not finite, and locate the first; rows count from ``start``."""
+    count = count_not_finite(array)
+    return count, _where(array, names, start) if count else ""
 
 
 def wrong_labels(y: Any) -> Any:
@@ -154,7 +159,7 @@ def _column_names(X: Any) -> list[Any] | None:
     return names
 
 
-def _where(array: Any, names: list[Any] | None) -> str:
+def _where(array: Any, names: list[Any] | None, start: int) -> str:
     """Return the position of the first entry that is not finite, for a message."""
     if not is_sparse(array):
         for lo, _, block in row_blocks(array):
@@ -163,12 +168,13 @@ def _where(array: Any, names: list[Any] | None) -> str:
                 row, column = lo + int(found[0][0]), int(found[-1][0])
                 break
         if array.ndim == 1:
-            return f" (first in row {row})"
+            return f" (first in row {start + row})"
     else:
         entry = int(np.flatnonzero(~np.isfinite(array.data))[0])
         row = int(np.searchsorted(array.indptr, entry, side="right")) - 1
         column = int(array.indices[entry])
-    return f" (first in row {row}, column {column if names is None else repr(names[column])})"
+    named = column if names is None else repr(names[column])
+    return f" (first in row {start + row}, column {named})"
 
 
 def _labels(y: Any, X: Any) -> Any:
@@ -207,7 +213,7 @@ def refuse_length(X: Any, y: Any) -> None:
         )
 
 
-def refuse_not_finite(name: str, count: int, where: str = "") -> None:
+def refuse_not_finite(name: str, count: int, where: str) -> None:
     """Raise ValueError if entries are not finite; ``where`` locates the first."""
     if count:
         raise ValueError(f"{name} must be finite, got {count} NaN or infinite entries{where}")

@@ -22,9 +22,9 @@ from ..row_bound import Order, RowBound
 from .checks import (
     as_float64,
     check_unchanged,
-    count_not_finite,
     is_sparse,
     norm_limits,
+    not_finite,
     overflowing,
     read_only,
     refuse_labels,
@@ -44,7 +44,7 @@ from .checks import (
 class RowStatistics:
     """Results of checking every row once; those of two parts can be added."""
 
-    not_finite: tuple[int, ...]  # in X and in y
+    not_finite: tuple[tuple[int, str], ...]  # see checks.not_finite, in X and in y
     overflow: tuple[int, list[int]]  # see overflowing
     wrong_label: float | None
     zero_or_one: bool
@@ -67,13 +67,14 @@ class RowStatistics:
             count, first, largest = rows_over(norms_of(X, bound.order), bound)
             over.append((count, [start + i for i in first], largest))
         first_wrong = float(wrong[0]) if wrong.size else None
-        finite = count_not_finite(X), count_not_finite(y)
+        finite = not_finite(X, start=start), not_finite(y, start=start)
         count, first = overflowing(X)
         overflow = count, [start + i for i in first]
         return cls(finite, overflow, first_wrong, zero_or_one(y), tuple(over))
 
     def __add__(self, other: RowStatistics) -> RowStatistics:
-        bad = tuple(a + b for a, b in zip(self.not_finite, other.not_finite))
+        both = zip(self.not_finite, other.not_finite)
+        bad = tuple((a[0] + b[0], a[1] or b[1]) for a, b in both)
         wrong = other.wrong_label if self.wrong_label is None else self.wrong_label
         over = tuple(
             (a[0] + b[0], (a[1] + b[1])[:5], max(a[2], b[2])) for a, b in zip(self.over, other.over)
@@ -85,8 +86,8 @@ class RowStatistics:
 
     def check(self, bounds: Sequence[RowBound]) -> None:
         """Raise ValueError if the rows or labels are not valid."""
-        for name, count in zip(("X", "y"), self.not_finite):
-            refuse_not_finite(name, count)
+        for name, bad in zip(("X", "y"), self.not_finite):
+            refuse_not_finite(name, *bad)
         refuse_overflow(*self.overflow)
         if self.wrong_label is not None:
             refuse_labels(self.wrong_label, self.zero_or_one)
