@@ -68,6 +68,7 @@ from ..errors import IncompatibleAccounting, PrivacyBudgetExceeded
 from ..methods.base import Method
 from ..privacy import events
 from ..privacy.accounting import sampling
+from ..privacy.accounting.events import first_runs
 from ..privacy.budget import Filter, Plan
 from ..privacy.events import Event
 from ..privacy.facts import PublicFacts
@@ -347,7 +348,7 @@ class Checkpoint:
         self.state, self.output = _with_prefix("state.", arrays), _with_prefix("output.", arrays)
         runs = [(decoded(event, _CLASSES), count) for event, count in about["events"]]
         if self._seeded:  # batches after the last step are charged again, with the same noise
-            runs = _first(runs, self._charged)
+            runs = list(first_runs(runs, self._charged))
             self._oracle.streams = about["streams"]
         self.lost = sum(count for _, count in runs) - self._charged
         try:
@@ -491,16 +492,6 @@ def _with_prefix(prefix: str, arrays: Mapping[str, np.ndarray]) -> dict[str, np.
     return {
         name.removeprefix(prefix): each for name, each in arrays.items() if name.startswith(prefix)
     }
-
-
-def _first(runs: Sequence[tuple[Event, int]], most: int) -> list[tuple[Event, int]]:
-    """Return the first ``most`` events of the runs."""
-    kept = []
-    for event, count in runs:
-        if most > 0:
-            kept.append((event, min(count, most)))
-        most -= count
-    return kept
 
 
 def encoded(value: Any, classes: Mapping[str, Any]) -> Any:

@@ -25,6 +25,7 @@ import numpy as np
 from .._validation import check_int, check_number
 from ..errors import IncompatibleAccounting, PrivacyBudgetExceeded
 from .accounting.accountant import Events, spent
+from .accounting.events import first_runs
 from .accounting.rdp import rdp_to_epsilon
 from .accounting.relations import Budget, check_budget
 from .accounting.zcdp import epsilon_to_zcdp, zcdp_to_epsilon
@@ -366,12 +367,7 @@ class Plan(NonCopyableGuard):
 
         Empty if events may be skipped, since the next ones are then unknown.
         """
-        found: list[tuple[Event, int]] = []
-        for event, count in self._left[self._at :] if self._exact else ():
-            if most > 0:
-                found.append((event, min(count, most)))
-            most -= count
-        return found
+        return list(first_runs(self._left[self._at :] if self._exact else (), most))
 
     @property
     def remaining(self) -> int:

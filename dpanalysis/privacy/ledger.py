@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 from .._validation import check_number, check_reals
 from .accounting.accountant import epsilon
 from .accounting.curves import privacy_curve
+from .accounting.events import first_runs
 from .accounting.relations import check_relation
 from .events import Event, Repeated, check_event
 
@@ -111,14 +112,8 @@ class Ledger:
 
     def first(self, count: int) -> list[Event]:
         """Return the first ``count`` events (or all), with runs of equal ones as ``Repeated``."""
-        found: list[Event] = []
-        for event, times in self._runs:
-            times = min(times, count)
-            if times < 1:
-                break
-            found.append(event if times == 1 else Repeated(event, times))
-            count -= times
-        return found
+        runs = first_runs(self._runs, count)
+        return [event if times == 1 else Repeated(event, times) for event, times in runs]
 
     def plot(self, ax: Axes | None = None, *, delta: float = 1e-5) -> Axes:
         """Plot the epsilon of the first k events against k.

@@ -177,16 +177,12 @@ def heavy_ball_certificate(
     mu, L = check_constants(mu, L)
     step_size = check_positive("step_size", step_size)
     momentum = check_number("momentum", momentum, low=0.0, high=1.0, high_open=True)
+    given = rate, objective, horizon, noise_second_moment, initial, solver
     return best_certificate(
         lyapunov_lmi(heavy_ball_system(step_size, momentum), mu, L),
         float(heavy_ball_rate(step_size, momentum, mu, L)),
         f"the heavy ball method (step_size={step_size:g}, momentum={momentum:g})",
-        rate,
-        objective,
-        horizon,
-        noise_second_moment,
-        initial,
-        solver,
+        *given,
     )
 
 
@@ -266,14 +262,10 @@ def nesterov_certificate(
     if momentum is None:
         momentum = float(nesterov_momentum(step_size, mu))
     momentum = check_number("momentum", momentum, low=0.0, high=1.0, high_open=True)
+    given = rate, objective, horizon, noise_second_moment, initial, solver
     return best_certificate(
         lyapunov_lmi(nesterov_system(step_size, momentum), mu, L),
         float(nesterov_rate(step_size, momentum, mu, L)),
         f"Nesterov's method (step_size={step_size:g}, momentum={momentum:g})",
-        rate,
-        objective,
-        horizon,
-        noise_second_moment,
-        initial,
-        solver,
+        *given,
     )

@@ -8,7 +8,7 @@ one subsampled batch (:class:`Sampled`). Each class defines its rules for accoun
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import cache
 from operator import attrgetter
@@ -200,6 +200,14 @@ def unrolled(event: Event) -> tuple[Event, int]:
     while type(event) is Repeated:  # a subclass may cost more
         count, event = count * event.count, event.event
     return event, count
+
+
+def first_runs(runs: Iterable[tuple[Event, int]], most: int) -> Iterator[tuple[Event, int]]:
+    """Yield the first ``most`` single events, or all, as (event, count) runs."""
+    for event, count in runs:
+        if most > 0:
+            yield event, min(count, most)
+        most -= count
 
 
 def described(events: Sequence[Event], on: str = "") -> str:
