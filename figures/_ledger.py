@@ -38,6 +38,7 @@ __all__ = [
     "read_about",
     "read_cells",
     "restore",
+    "settings_of",
     "store",
     "stored",
     "write_about",
@@ -159,12 +160,12 @@ def caption(name: str) -> str:
     Those may differ from today's: the grid may be wider now, or the data not available.
     """
     module, (about, tables) = load(name), read(name)
-    with _settings_of(module, about["settings"]):
+    with settings_of(module, about["settings"]):
         return str(module.caption(tables, "paper"))
 
 
 @contextmanager
-def _settings_of(module: Any, stored: Mapping[str, Any]) -> Iterator[None]:
+def settings_of(module: Any, stored: Mapping[str, Any]) -> Iterator[None]:
     """Make a figure's module return the stored settings."""
     original = module.settings
     module.settings = lambda scale: dict(stored)

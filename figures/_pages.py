@@ -64,8 +64,10 @@ def rewritten(text: str) -> str:
 def _block(figure: str, part: str) -> str:
     if figure in ("benchmarks", "figures"):
         return {"speed": speed, "power": power, "mutants": mutants, "headlines": _headlines}[part]()
-    _, tables = _ledger.read(figure)
-    return figures.load(figure).report(tables)[part].strip()
+    about, tables = _ledger.read(figure)
+    module = figures.load(figure)
+    with _ledger.settings_of(module, about["settings"]):
+        return str(module.report(tables)[part].strip())
 
 
 def _headlines() -> str:

@@ -283,7 +283,8 @@ def test_bad_arguments_are_explained(run, capsys):
     for arguments, message in (
         (["tinny"], "unknown figure tinny; known: tiny"),
         (["--scale", "huge"], "invalid choice: 'huge'"),
-        (["--jobs", "0"], "must be -1 or at least 1, got 0"),
+        (["--jobs", "0"], "must be -1 or an integer of at least 1, got 0"),
+        (["--jobs", "x"], "must be -1 or an integer of at least 1, got x"),
         (["--stop-after", "-1"], "must be a number of seconds, at least 0, got -1"),
         (["--stop-after", "x"], "must be a number of seconds, at least 0, got x"),
         (["--store"], "--store needs --scale paper"),

@@ -129,6 +129,7 @@ def test_horizons_of_the_authors_are_those_of_full_batches():
     assert "published T' are all those" in " ".join(kuru_horizons.caption(tables, "paper").split())
 
 
+@published
 def test_captions_say_what_was_found():
     tables = _ledger.read("kuru_fig3")[1]
     caption = kuru_fig3.caption(tables, "paper")
