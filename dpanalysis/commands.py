@@ -25,7 +25,7 @@ import numpy as np
 from .datasets.tables import delimiter_hint, different_names
 
 _ROWS = 10_000  # per chunk
-_MOST_NUMBERS = 20  # distinct numbers that may be classes without being declared
+_MOST_LABELS = 20  # distinct labels that may be classes without being declared
 
 
 @dataclass(frozen=True)
@@ -74,14 +74,17 @@ class CsvFile:
     def _rows(self, file: Any) -> Iterator[tuple[int, list[str]]]:
         """Yield the line number and the fields of every row that is not blank."""
         reader = csv.reader(file, delimiter=self._delimiter, skipinitialspace=True, strict=True)
+        begun = 1
         while True:
             try:
                 for row in reader:
+                    begun = reader.line_num + 1
                     if row:
                         yield reader.line_num, row
                 return
             except csv.Error as error:
-                raise ValueError(f"{self.path}, line {reader.line_num}: {error}") from None
+                more = f" (the record begins in line {begun})" if begun < reader.line_num else ""
+                raise ValueError(f"{self.path}, line {reader.line_num}: {error}{more}") from None
             except (EOFError, zlib.error, gzip.BadGzipFile) as error:
                 raise ValueError(f"{self.path}: not a whole gzip file ({error})") from None
             except UnicodeDecodeError as error:
@@ -254,7 +257,7 @@ def run(arguments: argparse.Namespace, fail: Callable[[str], Any]) -> int:
 def _fit(arguments: argparse.Namespace) -> int:
     from .linear_model.classifiers import fit_blocks
     from .linear_model.saving import atomic_file, model_json
-    from .preprocessing.encoder import PublicEncoder, read_domain
+    from .preprocessing.encoder import PublicEncoder, read_domain, text_of
 
     outputs = {"--out": arguments.out, "--card": arguments.card}
     _check_distinct_files({"CSV": arguments.file, "--domain": arguments.domain}, outputs)
@@ -268,7 +271,7 @@ def _fit(arguments: argparse.Namespace) -> int:
         )
     file = CsvFile(arguments.file, arguments.delimiter)
     file.require([*domain, arguments.label])
-    model = _new_model(arguments, classes)
+    model = _new_model(arguments, [text_of(each) for each in classes])
     model._budget(1)  # raises for an invalid budget before the file is read
     encoder = PublicEncoder.from_dict({"domain": domain, "columns": list(domain)})
     with _Lines(file) as lines:
@@ -329,23 +332,27 @@ def _reader(model: Any) -> Callable[[str], Any]:
         return _number
     known = getattr(model, "classes_", model.classes)
     words = None if known is None else [str(each) for each in known]
-    numbers: set[str] = set()
+    seen: set[str] = set()
 
     def word(cell: str) -> str:
         if not cell or (words is not None and cell not in words):
             raise ValueError(f"one of {few(words)}" if words else "a label")
-        if words is None and _is_number(cell):  # else each number became a published class
-            numbers.add(cell)
-            if not float(cell).is_integer() or len(numbers) > _MOST_NUMBERS:
-                raise ValueError("a class: declare classes, or let --kind ridge predict numbers")
+        if words is None:  # else each number, name or date became a published class
+            seen.add(cell)
+            number = _is_number(cell)
+            if len(seen) > _MOST_LABELS or (number and not float(cell).is_integer()):
+                ridge = ", or let --kind ridge predict numbers" if number else ""
+                raise ValueError(f"a class: declare classes{ridge}")
         return cell
 
     return word
 
 
 def _number(cell: str) -> float:
+    from .preprocessing.encoder import number_of
+
     try:
-        value = float(cell)
+        value = number_of(cell)
     except ValueError:
         value = math.nan
     if not math.isfinite(value):
@@ -354,8 +361,10 @@ def _number(cell: str) -> float:
 
 
 def _is_number(cell: str) -> bool:
+    from .preprocessing.encoder import number_of
+
     try:
-        float(cell)
+        number_of(cell)
     except ValueError:
         return False
     return True
@@ -432,6 +441,8 @@ def _domain(arguments: argparse.Namespace) -> int:
 
     file = CsvFile(arguments.file, arguments.delimiter)
     file.require([] if arguments.label is None else [arguments.label])
+    if hint := delimiter_hint(file.names, "--delimiter"):
+        raise ValueError(f"{arguments.file}: the header has one column, {file.names[0]!r}{hint}")
     text = template(file.names, arguments.label)
     if arguments.out is None:
         print(text, end="")

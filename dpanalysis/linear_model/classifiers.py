@@ -217,40 +217,57 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
             check_positive("C", self.C)
             check_number("C", self.C, low=_LEAST_C)
 
-    def _targets(self, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _targets(
+        self, y: np.ndarray, classes: tuple[Any, ...] = ()
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Return the sorted classes and the class index of each label."""
         try:
             check_classification_targets(y)
         except TypeError as error:
             raise TypeError(f"y must hold numbers alone, or words alone ({error})") from None
-        if self.classes is None:
-            classes, labels = np.unique(y, return_inverse=True)
+        given = classes or None if self.classes is None else self.classes
+        self._declared = given is not None
+        if given is None:
+            known, labels = np.unique(y, return_inverse=True)
         else:
-            declared = np.asarray(self.classes)
-            if declared.ndim != 1 or any(map(is_missing, declared.tolist() or [None])):
-                raise ValueError(f"classes must be a list of labels, got {self.classes!r}")
-            classes = np.unique(declared)
-            if classes.dtype.kind in "iuf" and np.abs(classes.astype(np.float64)).max() > 2.0**53:
-                raise ValueError(  # one label that is a float would round all others
-                    f"classes must be at most 2**53 in size, or texts, got {self.classes!r}"
-                )
-            check_numbering(len(classes))
-            if classes.dtype.kind != y.dtype.kind and "U" in (classes.dtype.kind, y.dtype.kind):
-                y, classes = y.astype(str), classes.astype(str)
-            labels = np.minimum(np.searchsorted(classes, y), len(classes) - 1)
-            unknown = np.flatnonzero(classes[labels] != y)
+            known, y = self._declared_classes(given, y)
+            labels = np.minimum(np.searchsorted(known, y), len(known) - 1)
+            unknown = np.flatnonzero(known[labels] != y)
             if unknown.size:
                 i = int(unknown[0])
                 raise ValueError(
-                    f"y must hold labels in classes = {classes.tolist()!r}, got "
+                    f"y must hold labels in classes = {known.tolist()!r}, got "
                     f"{y[i : i + 1].tolist()[0]!r} in row {i}"
                 )
-        if len(classes) < 2:
+        if len(known) < 2:
             raise ValueError(
-                f"y must have at least two classes, got one class only, {classes.tolist()!r}: "
+                f"y must have at least two classes, got one class only, {known.tolist()!r}: "
                 "declare classes=[...], here or in the domain file, where one may be absent"
             )
-        return classes, labels
+        return known, labels
+
+    def _declared_classes(self, given: Any, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the sorted declared classes, and the labels as the same kind of values."""
+        try:
+            listed = list(given) if np.ndim(given) == 1 else []
+        except ValueError:  # of lists of different lengths
+            listed = []
+        if not listed or any(map(is_missing, listed)):
+            raise ValueError(f"classes must be a list of labels, got {given!r}")
+        try:
+            known = np.unique(np.asarray(listed))
+        except TypeError:
+            raise ValueError(f"classes must be numbers alone, or texts, got {given!r}") from None
+        if len(known) < len(listed):
+            raise ValueError(f"classes must be different labels, got {given!r}")
+        if known.dtype.kind in "iuf" and np.abs(known.astype(np.float64)).max() > 2.0**53:
+            raise ValueError(  # one label that is a float would round all others
+                f"classes must be at most 2**53 in size, or texts, got {given!r}"
+            )
+        check_numbering(len(known))
+        if known.dtype.kind != y.dtype.kind and {known.dtype.kind, y.dtype.kind} & {"U", "O"}:
+            return known.astype(str), y.astype(str)
+        return known, y
 
     # After the fit
 
@@ -282,9 +299,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
 
     def _about_targets(self, runs: list[Run]) -> tuple[dict[str, str], list[str], list[str]]:
         loss, given = self._loss_and_method()[0], getattr(self, "class_weight", None)
-        labels = (
-            "read off y and taken as public" if self.classes is None else "declared by the user"
-        )
+        labels = "declared by the user" if self._declared else "read off y and taken as public"
         facts = _expected(runs[0].expected)
         if given:
             facts["Class weights"] = f"{given!r}, as given"

@@ -385,6 +385,8 @@ def _columns(bounds: Any, d: int) -> PublicColumns:
         fits = list(fits_in(bounds))
         if any(np.asarray(end).dtype.kind in "US" for end in bounds):
             raise TypeError("texts are no numbers")
+        if any(np.shape(end) == (1,) for end in bounds) and d > 1:
+            raise ValueError("one of several columns")
         low, high = (np.broadcast_to(np.asarray(end, dtype=np.float64), (d,)) for end in bounds)
     except (TypeError, ValueError):
         raise ValueError(

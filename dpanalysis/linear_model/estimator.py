@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .._validation import check_number, check_positive, refuse_mask, warn_caller
-from ..preprocessing.columns import LearnedRanges, all_or_nothing, columns_of, refuse_nan
+from ..preprocessing.columns import LearnedRanges, all_or_nothing, columns_of, numbers_only
 from ..preprocessing.encoder import is_missing
 from ..privacy.accounting.relations import REPLACE_ONE, Budget, check_relation
 from ..privacy.facts import check_size
@@ -68,28 +67,6 @@ _CUT = (
 )
 
 _DTYPES = [np.float64, np.float32]
-
-
-@contextmanager
-def _numbers_only(X: Any) -> Iterator[None]:
-    """Turn errors about non-numeric entries of X into ones that name the column and the remedy."""
-    columns = list(zip(getattr(X, "columns", ()), getattr(X, "dtypes", ())))
-    try:
-        for kind in [getattr(X, "dtype", None), *(kind for _, kind in columns)]:
-            if getattr(kind, "kind", "f") in "Mm":
-                raise np.exceptions.DTypePromotionError(f"{kind} has no zero")
-        yield
-    except (ValueError, OverflowError, np.exceptions.DTypePromotionError) as error:
-        refuse_nan(error)
-        words = "could not convert string to float" in str(error)
-        if isinstance(error, ValueError) and not words:
-            raise
-        other = [each for each in columns if getattr(each[1], "kind", "f") not in "biuf"]
-        where = f", not {other[0][1]} as in column {other[0][0]!r}" if other else ""
-        raise ValueError(
-            f"X must hold numbers{where} ({error}): put a PublicEncoder with the columns' "
-            "domains before the estimator"
-        ) from None
 
 
 _NO_WEIGHTS = (
@@ -184,9 +161,9 @@ class PrivateLinearModel(BaseEstimator, ABC):
             given, (X, y) = X, self._checked(X, y)
             n, d = X.shape
             budget = self._budget(n)
-            known, targets = self._targets(y)
-            sparse = not isinstance(X, np.ndarray)
             attached = columns_of(given) or columns_before(given)
+            known, targets = self._targets(y, getattr(attached or self.bounds, "classes", ()))
+            sparse = not isinstance(X, np.ndarray)
             design, bounds_note = design_of(
                 self.bounds, attached, d, bool(self.fit_intercept), sparse
             )
@@ -247,8 +224,11 @@ class PrivateLinearModel(BaseEstimator, ABC):
         """Raise if a parameter of the subclass is invalid."""
 
     @abstractmethod
-    def _targets(self, y: np.ndarray) -> tuple[Any, np.ndarray]:
-        """Return the public facts about the targets, and the targets encoded for the runs."""
+    def _targets(self, y: np.ndarray, classes: tuple[Any, ...] = ()) -> tuple[Any, np.ndarray]:
+        """Return the public facts about the targets, and the targets encoded for the runs.
+
+        ``classes`` are those declared beside the columns' ranges, if any.
+        """
 
     @abstractmethod
     def _solve(
@@ -280,7 +260,7 @@ class PrivateLinearModel(BaseEstimator, ABC):
         (_refuse_no_numbers if self._numeric else _refuse_missing)(y)
         if has_read_width(X):
             refuse_read_width()
-        with _numbers_only(X):
+        with numbers_only(X):
             return validate_data(
                 self, X, y, accept_sparse="csr", dtype=_DTYPES, y_numeric=self._numeric
             )
@@ -319,7 +299,7 @@ class PrivateLinearModel(BaseEstimator, ABC):
     def _scores(self, X: Any) -> np.ndarray:
         """Return the linear predictions, shape (n, k), or (n,) if the coefficients are (d,)."""
         check_is_fitted(self)
-        with _numbers_only(X):
+        with numbers_only(X):
             X = validate_data(self, X, accept_sparse="csr", dtype=_DTYPES, reset=False)
         return np.asarray(X @ self.coef_.T) + self.intercept_
 
@@ -404,7 +384,7 @@ def _refuse_no_numbers(y: Any) -> None:
         return
     for i, value in enumerate(y):
         try:
-            if kind in "OU" and not math.isnan(float(value)):
+            if kind in "OU" and math.isfinite(float(value)):
                 continue
         except (TypeError, ValueError, OverflowError):
             pass
@@ -412,12 +392,11 @@ def _refuse_no_numbers(y: Any) -> None:
 
 
 def _refuse_nan(y: Any) -> None:
-    """Raise ValueError naming the first NaN of numbers."""
+    """Raise ValueError naming the first number that is not finite."""
     array = np.asarray(y)
-    if array.dtype.kind == "f" and (lost := np.isnan(array)).any():
-        raise ValueError(
-            f"y must hold a number in every row, got nan in row {int(np.argwhere(lost)[0][0])}"
-        )
+    if array.dtype.kind == "f" and not (kept := np.isfinite(array)).all():
+        i = tuple(np.argwhere(~kept)[0])
+        raise ValueError(f"y must hold a number in every row, got {array[i]} in row {i[0]}")
 
 
 def _refuse_missing(y: Any) -> None:

@@ -269,7 +269,9 @@ class Ridge(RegressorMixin, PrivateLinearModel):
     def _range(self) -> TargetRange:
         return TargetRange.of(self.target_bounds, bool(self.fit_intercept))
 
-    def _targets(self, y: np.ndarray) -> tuple[TargetRange, np.ndarray]:
+    def _targets(
+        self, y: np.ndarray, classes: tuple[Any, ...] = ()
+    ) -> tuple[TargetRange, np.ndarray]:
         known = self._range()
         return known, known.scaled(y)
 

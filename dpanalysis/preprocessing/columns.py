@@ -60,6 +60,8 @@ class PublicColumns:
     learned : sequence of LearnedRanges
         The fits that learned the ranges. An ``epsilon`` above their sum counts as one more fit,
         under ``"replace_one"``.
+    classes : sequence
+        All labels that can occur, if they were declared beside the ranges.
 
     Examples
     --------
@@ -73,6 +75,7 @@ class PublicColumns:
     groups: tuple[tuple[int, int], ...] = ()
     epsilon: float = 0.0
     learned: tuple[LearnedRanges, ...] = ()
+    classes: tuple[Any, ...] = ()
 
     def __post_init__(self) -> None:
         paid = check_number("epsilon", self.epsilon, low=0.0)
@@ -269,10 +272,42 @@ def all_or_nothing(estimator: Any) -> Iterator[None]:
         raise
 
 
-def refuse_nan(error: Exception) -> None:
-    """Raise for NaN in X with a private remedy: scikit-learn suggests models without privacy."""
-    if "Input X contains NaN" in str(error):
+@contextmanager
+def numbers_only(X: Any) -> Iterator[None]:
+    """Turn errors about entries of X that are no numbers into ones that name place and remedy."""
+    columns = list(zip(X.columns, X.dtypes)) if hasattr(X, "columns") else []
+    try:
+        for kind in [getattr(X, "dtype", None), *(kind for _, kind in columns)]:
+            if getattr(kind, "kind", "f") in "Mm":
+                raise np.exceptions.DTypePromotionError(f"{kind} has no zero")
+        yield
+    except (ValueError, OverflowError, np.exceptions.DTypePromotionError) as error:
+        if "Input X contains NaN" in str(error):  # scikit-learn suggests models without privacy
+            raise ValueError(
+                f"Input X contains NaN{_place(X, np.isnan)}: a PublicEncoder before the estimator "
+                'gives empty cells a declared value, as in {"range": (0, 100), "missing": 40}, or a '
+                "category of their own"
+            ) from None
+        if "Input X contains infinity" in str(error):
+            raise ValueError(f"{str(error).rstrip('.')}{_place(X, np.isinf)}") from None
+        words = "could not convert string to float" in str(error)
+        if isinstance(error, ValueError) and not words:
+            raise
+        other = [each for each in columns if getattr(each[1], "kind", "f") not in "biuf"]
+        where = f", not {other[0][1]} as in column {other[0][0]!r}" if other else ""
         raise ValueError(
-            "Input X contains NaN: a PublicEncoder before the estimator gives empty cells a "
-            'declared value, as in {"range": (0, 100), "missing": 40}, or a category of their own'
+            f"X must hold numbers{where} ({error}): put a PublicEncoder with the columns' "
+            "domains before the estimator"
         ) from None
+
+
+def _place(X: Any, is_wrong: Callable[[Any], Any]) -> str:
+    """Return the place of the first wrong entry of a dense table, for a message."""
+    try:
+        wrong = np.argwhere(is_wrong(np.asarray(X, dtype=np.float64)))
+    except (TypeError, ValueError):  # sparse rows, or missing values of their own kind
+        return ""
+    if not wrong.size:
+        return ""
+    row, column = map(int, wrong[0])
+    return f", first in row {row}, column {getattr(X, 'columns', range(column + 1))[column]!r}"

@@ -52,13 +52,21 @@ def text_of(value: Any) -> str:
     return str(value)
 
 
+def number_of(cell: Any) -> float:
+    """Return a cell as a number, or raise ValueError; of text, only what CSV readers take."""
+    if isinstance(cell, str) and ("_" in cell or not cell.isascii()):
+        raise ValueError(f"no number: {cell!r}")
+    return float(cell)
+
+
 def text_read(text: str) -> str:
     """Return a text as it looks after a CSV reader has parsed it as a number or a boolean."""
     # A reader decides by all cells of a column: ``01`` is 1 in a column of numbers, else text.
     if text.lower() in ("true", "false"):
         return text.capitalize()
     try:
-        return text if math.isnan(float(text)) else text_of(float(text))
+        number = number_of(text)
+        return text if math.isnan(number) else text_of(number)
     except ValueError:
         return text
 
@@ -149,6 +157,8 @@ def _parse(declared: Any) -> Domain:
         )
     values = list(declared)
     pair = len(values) == 2 and all(map(_is_number, values))
+    if len(values) == 2 and all(isinstance(value, date) for value in values):
+        raise ValueError(f'declare dates as {{"dates": [first, last]}}, got {declared!r}')
     return _range(values, None) if pair else _categories(values, None)
 
 
@@ -206,6 +216,8 @@ def _dates(declared: Any, missing: Any) -> NumericDomain:
         ) from None
     if not low < high:
         raise ValueError(f"the first date must be before the last, got {declared!r}")
+    if filled is not None and not low <= filled <= high:
+        raise ValueError(f"missing must be within the dates {declared!r}, got {missing!r}")
     return NumericDomain(low, high, filled, dates=True)
 
 
@@ -224,13 +236,13 @@ def _categories(declared: Any, missing: Any, other: Any = None) -> Categories:
     return Categories(tuple(values), missing, other)
 
 
-def read_domain(path: str | os.PathLike[str]) -> tuple[dict[str, Domain], list[str]]:
+def read_domain(path: str | os.PathLike[str]) -> tuple[dict[str, Domain], list[Any]]:
     """Return the domains and the classes declared in a TOML file."""
     import tomllib
 
     try:
-        with open(path, "rb") as file:
-            content = tomllib.load(file)
+        with open(path, encoding="utf-8-sig") as file:  # editors on Windows write its mark
+            content = tomllib.loads(file.read())
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"{path}: not TOML: {error}") from error
     columns = content.get("columns")
@@ -250,7 +262,7 @@ def read_domain(path: str | os.PathLike[str]) -> tuple[dict[str, Domain], list[s
     if len({text_of(value) for value in classes}) < len(classes):
         raise ValueError(f"{path}: classes must be different labels, got {classes!r}")
     try:
-        return parse_domain(columns), [text_of(value) for value in classes]
+        return parse_domain(columns), classes
     except (TypeError, ValueError) as error:
         raise type(error)(f"{path}: {error}") from None
 
@@ -339,9 +351,9 @@ class PublicEncoder(TransformerMixin, BaseEstimator):
     def fit(self, X: Any, y: Any = None) -> PublicEncoder:
         """Read the names and the number of the columns, and nothing else."""
         if isinstance(self.domain, (str, os.PathLike)):
-            domain = read_domain(self.domain)[0]
+            domain, classes = read_domain(self.domain)
         else:
-            domain = parse_domain(self.domain)
+            domain, classes = parse_domain(self.domain), []
         names, count = _names(X)
         if names is not None:
             twice = sorted({name for name in names if names.count(name) > 1})
@@ -367,7 +379,7 @@ class PublicEncoder(TransformerMixin, BaseEstimator):
         self._domain, self._places, self.n_features_in_ = domain, places, count
         declared = [] if isinstance(self.domain, (str, os.PathLike)) else self.domain.values()
         fits = [*learned_by(X), *(fit for each in declared for fit in _learned(each))]
-        self.columns_ = replace(_columns(domain), learned=tuple(fits))
+        self.columns_ = replace(_columns(domain), learned=tuple(fits), classes=tuple(classes))
         return self
 
     def transform(self, X: Any) -> Any:
@@ -491,7 +503,7 @@ def _names(X: Any) -> tuple[list[str] | None, int]:
         if len(X.shape) != 2:
             raise ValueError(f"X must be a table with rows and columns, got shape {X.shape}")
         return None, int(X.shape[1])
-    rows = list(X)
+    rows = list(X) if isinstance(X, Iterable) else []
     if not rows or isinstance(rows[0], (str, bytes)) or not hasattr(rows[0], "__len__"):
         raise ValueError("X must be a table with rows and columns, such as a DataFrame")
     return None, len(rows[0])
@@ -525,7 +537,7 @@ def _cells(X: Any, kept: list[str] | None, count: int, places: list[int]) -> lis
 
 def _numbers(name: str, domain: NumericDomain, cells: Any) -> np.ndarray:
     """Return a column scaled to [0, 1]."""
-    array = np.asarray(cells, dtype=None if hasattr(cells, "dtype") else object)
+    given = array = np.asarray(cells, dtype=None if hasattr(cells, "dtype") else object)
     allowed = "a number" if domain.missing is None else "a number or a blank cell"
     if domain.dates:
         array = _dates_as_numbers(name, array)
@@ -535,7 +547,7 @@ def _numbers(name: str, domain: NumericDomain, cells: Any) -> np.ndarray:
         numbers = np.empty(len(array))
         for i, cell in enumerate(array.tolist()):
             try:
-                numbers[i] = np.nan if is_missing(cell) else float(cell)
+                numbers[i] = np.nan if is_missing(cell) else number_of(cell)
             except (TypeError, ValueError, OverflowError):
                 raise WrongCell([(i, name, cell, allowed)]) from None
     empty = np.isnan(numbers)
@@ -544,7 +556,7 @@ def _numbers(name: str, domain: NumericDomain, cells: Any) -> np.ndarray:
         if domain.missing is None:
             kind = "a date" if domain.dates else "a number"
             expected = f"{kind}, since no value is declared for empty cells"
-            raise WrongCell([(i, name, None if domain.dates else array[i], expected)])
+            raise WrongCell([(i, name, given[i], expected)])
         if array.dtype.kind not in "fiu":  # the text "nan" is a number to float()
             for i in np.flatnonzero(empty).tolist():
                 if isinstance(array[i], str) and array[i].strip():

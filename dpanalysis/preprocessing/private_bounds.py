@@ -23,7 +23,7 @@ from .columns import (
     PublicColumns,
     all_or_nothing,
     learned_by,
-    refuse_nan,
+    numbers_only,
     tables_traced,
     traced,
     with_columns,
@@ -155,11 +155,8 @@ class PrivateBounds(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         return self
 
     def _numbers(self, X: Any, **options: Any) -> Any:
-        try:
+        with numbers_only(X):
             return validate_data(self, X, dtype=np.float64, **options)
-        except ValueError as error:
-            refuse_nan(error)
-            raise
 
     def transform(self, X: Any) -> Any:
         """Return the scaled rows, clipped to [0, 1]."""

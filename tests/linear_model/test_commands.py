@@ -243,6 +243,29 @@ def test_many_whole_numbers_are_no_classes_unless_declared(folder, capsys, disti
     assert (folder / "s.json").exists() == (distinct == 20)
 
 
+def test_many_words_or_dates_are_no_classes_unless_declared(folder, capsys):
+    lines = (folder / "train.csv").read_text("utf-8-sig").splitlines()
+    each = [f"{line},2024-01-{1 + i % 28:02}" for i, line in enumerate(lines[1:])]
+    (folder / "t.csv").write_text("\n".join([lines[0] + ",day", *each]) + "\n")
+    (folder / "d.toml").write_text(TOML[TOML.index("[columns]") :])
+    argv = ["fit", "t.csv", "--label", "day", "--domain", "d.toml", "--epsilon", "5"]
+    said = "t.csv, line 22, column 'day': expected a class: declare classes, got '2024-01-21'"
+    fails(capsys, [*argv, "--out", "s.json"], said)
+    assert not (folder / "s.json").exists()
+
+
+def test_an_open_quote_and_another_delimiter_are_named(folder, capsys):
+    (folder / "q.csv").write_text('a,b\n1,2\n"3,4\n5,6\n')
+    argv = ["fit", "q.csv", "--label", "b", "--domain", "domain.toml", "--epsilon", "1"]
+    (folder / "d.toml").write_text("[columns]\na = [0, 1]\n")
+    argv[argv.index("domain.toml")] = "d.toml"
+    fails(capsys, [*argv, "--out", "s.json"], "line 4: unexpected end of data (the record begins")
+    (folder / "s.csv").write_text("a;b\n1;2\n")
+    fails(capsys, ["domain", "s.csv"], "'a;b'; is the delimiter ';'? Pass it by --delimiter")
+    argv = ["domain", "q.csv", "--label", "b", "--delimiter", ";"]
+    fails(capsys, argv, "is the delimiter ','? Pass it by --delimiter")
+
+
 @pytest.mark.parametrize("command", ["fit", "predict", "evaluate"])
 def test_help_keeps_the_words_as_they_are(capsys, command):
     with pytest.raises(SystemExit):

@@ -257,7 +257,9 @@ def test_bad_input_is_one_sentence(kind):
     with pytest.raises(ValueError, match="NaN") as caught:
         model.predict([[np.nan, 0, 0]])
     assert "PublicEncoder" in str(caught.value) and "sklearn" not in str(caught.value)
-    with pytest.raises(ValueError, match="contains NaN: a PublicEncoder") as caught:
+    with pytest.raises(
+        ValueError, match="contains NaN, first in row 0, column 0: a PublicEncoder"
+    ) as caught:
         model.fit(np.full((200, 3), np.nan), y)
     assert "HistGradient" not in str(caught.value)
 
@@ -271,10 +273,70 @@ def test_a_column_that_holds_no_numbers_is_named(kind):
         LogisticRegression().fit(table, [0, 1] * 50)
 
 
-@pytest.mark.parametrize("classes", [[], "yes", {"no", "yes"}, [["no", "yes"]], [0.0, math.nan]])
+@pytest.mark.parametrize(
+    "classes",
+    [[], "yes", {"no", "yes"}, [["no", "yes"]], [0.0, math.nan], ["no", math.nan], [["no"], []]],
+)
 def test_classes_that_are_no_list_are_named(classes):
     with pytest.raises(ValueError, match="classes must be a list of labels, got"):
         LogisticRegression(classes=classes).fit(np.eye(4), [0.0, 1.0, 0.0, 1.0])
+
+
+@pytest.mark.parametrize("classes", [["high", "low", "low"], [0, 0.0, 1]])
+def test_classes_that_are_equal_are_refused(classes):
+    with pytest.raises(ValueError, match="classes must be different labels, got"):
+        LogisticRegression(classes=classes).fit(np.eye(4), [0, 1, 0, 1])
+
+
+@pytest.mark.parametrize("kind", ["str", "object"])
+def test_classes_of_another_kind_than_the_labels_are_named(kind):
+    labels = pd.Series(["high", "low"] * 2, dtype=kind)
+    with pytest.raises(
+        ValueError, match=r"y must hold labels in classes = \['0', '1'\], got 'high'"
+    ):
+        LogisticRegression(classes=[0, 1]).fit(np.eye(4), labels)
+
+
+@pytest.mark.parametrize("labels", [["no", "yes"], [0, 1]])
+@pytest.mark.parametrize("by", ["rows", "bounds"])
+def test_classes_of_the_domain_file_are_those_of_the_model(tmp_path, labels, by):
+    (tmp_path / "d.toml").write_text(f"classes = {labels}\n[columns]\na = [0, 1]\n")
+    encoder = PublicEncoder(tmp_path / "d.toml")
+    table = pd.DataFrame({"a": [0.0, 1.0] * 50})
+    X, bounds = encoder.fit_transform(table), None
+    if by == "bounds":
+        X, bounds = np.array(X), encoder.columns_
+    model = LogisticRegression(bounds=bounds, random_state=0).fit(X, [labels[0]] * 100)
+    assert model.classes_.tolist() == labels
+    assert "the set of labels: declared by the user" in model.privacy_.not_covered
+    with pytest.raises(
+        ValueError, match=r"y must hold labels in classes = .*, got 'high' in row 0"
+    ):
+        LogisticRegression(bounds=bounds).fit(X, ["high", "low"] * 50)
+    with pytest.raises(ValueError, match=r"classes = .*'a', 'b'"):  # the argument comes first
+        LogisticRegression(bounds=bounds, classes=["a", "b"]).fit(X, [labels[0]] * 100)
+
+
+def test_a_column_alone_is_no_table():
+    with pytest.raises(ValueError, match=r"Expected 2D|Expected a 2-dimensional"):
+        LogisticRegression().fit(pd.Series([1.0, 2.0]), [0, 1])
+    with pytest.raises(ValueError, match="X must hold numbers"):
+        LogisticRegression().fit(pd.Series(["a", "b"]), [0, 1])
+
+
+def test_places_of_what_is_not_finite_in_a_table():
+    table = pd.DataFrame({"a": [1.0, 2.0, 3.0], "b": [1.0, np.inf, 3.0]})
+    with pytest.raises(ValueError, match=r"infinity or .*, first in row 1, column 'b'"):
+        LogisticRegression().fit(table, [0, 1, 0])
+    table["b"] = pd.array([1, None, 2], dtype="Int64")
+    with pytest.raises(ValueError, match=r"NaN, first in row 1, column 'b'|NaN: a PublicEncoder"):
+        LogisticRegression().fit(table, [0, 1, 0])
+
+
+def test_bounds_of_one_column_are_not_those_of_two():
+    for bounds in (([17], [90]), (0.0, [1.0]), np.array([[0.0], [1.0]])):
+        with pytest.raises(ValueError, match="for all features or for each of the 2"):
+            LogisticRegression(bounds=bounds).fit(np.eye(2), [0, 1])
 
 
 def test_a_fit_that_raises_leaves_the_one_before(monkeypatch, few_candidates):

@@ -1,5 +1,6 @@
 """Public encoders and domains, private bounds, and the noisy quantile."""
 
+import datetime
 import io
 import math
 import pickle
@@ -215,7 +216,7 @@ def test_domains_in_toml(tmp_path):
     path.write_text("classes = [0, 1]\n[columns]\nage = {range = [0, 9], missing = 1}\n")
     encoder = PublicEncoder(path).fit(pd.DataFrame({"age": [1.0]}))
     assert np.asarray(encoder.transform([[None]])).tolist() == [[1 / 9]]
-    assert read_domain(path)[1] == ["0", "1"]
+    assert read_domain(path)[1] == [0, 1] and encoder.columns_.classes == (0, 1)
     columns = "\n[columns]\nage = [0, 1]"
     for text in ("age = [0, 1]", "[columns", f"classes = 3{columns}", f"classes = []{columns}"):
         path.write_text(text)
@@ -223,6 +224,38 @@ def test_domains_in_toml(tmp_path):
             read_domain(path)
     with pytest.raises(ValueError, match="missing must be within its range, 0 to 9, got 300"):
         PublicEncoder({"age": {"range": (0, 9), "missing": 300}}).fit([[1.0]])
+
+
+def test_a_domain_file_may_begin_with_a_byte_order_mark(tmp_path):
+    (tmp_path / "d.toml").write_text("[columns]\na = [0, 1]\n", encoding="utf-8-sig")
+    assert PublicEncoder(tmp_path / "d.toml").fit([[1.0]]).columns_.d == 1
+
+
+def test_dates_are_declared_as_dates_and_their_missing_value_lies_among_them():
+    first, last = datetime.date(2020, 1, 1), datetime.date(2024, 12, 31)
+    with pytest.raises(ValueError, match=r'declare dates as \{"dates": \[first, last\]\}'):
+        PublicEncoder({"a": (first, last)}).fit([[first]])
+    for missing in (datetime.date(1999, 1, 1), "2025-01-01"):
+        with pytest.raises(ValueError, match="missing must be within the dates"):
+            PublicEncoder({"a": {"dates": (first, last), "missing": missing}}).fit([[first]])
+    encoder = PublicEncoder({"a": {"dates": (first, last)}}).fit([[first]])
+    with pytest.raises(ValueError, match=r"expected a date, .*, got ''"):
+        encoder.transform([[first], [""]])
+
+
+@pytest.mark.parametrize("cell", ["4_5", "\u0664\u0665"])
+def test_numbers_that_python_alone_reads_are_refused(cell):
+    """float() reads both as 45, and no reader of CSV files does."""
+    encoder = PublicEncoder({"a": (0, 90)}).fit([[1.0]])
+    with pytest.raises(ValueError, match=f"expected a number, got '{cell}'"):
+        encoder.transform([[cell]])
+
+
+def test_what_is_no_table_is_named():
+    with pytest.raises(ValueError, match="X must be a table with rows and columns"):
+        PublicEncoder({"a": (0, 1)}).fit(None)
+    with pytest.raises(ValueError, match=r"not .* as in column 'job'"):
+        PrivateBounds(1.0).fit(pd.DataFrame({"age": [1.0, 2.0], "job": ["a", "b"]}))
 
 
 def test_columns_stay_with_rows_and_with_nothing_else():
@@ -455,7 +488,7 @@ def test_bounds_are_not_learned_of_rows_whose_width_was_read_off(tmp_path):
 def test_bounds_are_not_learned_of_empty_cells():
     X = np.ones((500, 1))
     X[3] = np.nan
-    with pytest.raises(ValueError, match="Input X contains NaN: a PublicEncoder"):
+    with pytest.raises(ValueError, match="Input X contains NaN, first in row 3, column 0: a Pub"):
         PrivateBounds(1.0).fit(X)
     with pytest.raises(ValueError, match="domain of column 'a'"):
         PublicEncoder({"a": (0, 10**400)}).fit([[1]])

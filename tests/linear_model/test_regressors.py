@@ -249,7 +249,7 @@ def test_bad_input_is_one_sentence_and_costs_nothing(kind, monkeypatch):
         fails(r"target_bounds must be \(low, high\) with low < high", target_bounds=wrong)
     fails("NaN", X=np.where(np.eye(200, 3) > 0, np.nan, X))
     fails("got nan in row 6", y=np.where(np.arange(200) > 5, np.nan, y))
-    fails("infinity", y=np.where(np.arange(200) > 5, np.inf, y))
+    fails("got inf in row 6", y=np.where(np.arange(200) > 5, np.inf, y))
     fails("y must hold a number in every row", y=np.array(["word"] * 200, dtype=object))
     fails(
         "X must hold numbers .could not convert.*PublicEncoder",
