@@ -320,6 +320,8 @@ class RowDesign:
         most = float(np.finfo(X.dtype).max) / (4.0 * self.d * max(1.0, float(scale)))
         if sp.issparse(X):
             X = X.copy()
+            with np.errstate(over="ignore"):
+                X.sum_duplicates()  # their sum may overflow, too
             np.clip(X.data, -most, most, out=X.data)
             one = [sp.csr_array(np.ones((X.shape[0], 1), dtype=X.dtype))] * self.intercept
             return sp.hstack([X * scale[()], *one], format="csr")

@@ -285,8 +285,8 @@ def numbers_only(X: Any) -> Iterator[None]:
         if "Input X contains NaN" in str(error):  # scikit-learn suggests models without privacy
             raise ValueError(
                 f"Input X contains NaN{_place(X, np.isnan)}: a PublicEncoder before the estimator "
-                'gives empty cells a declared value, as in {"range": (0, 100), "missing": 40}, or a '
-                "category of their own"
+                'gives empty cells a declared value, as in {"range": (0, 100), "missing": 40}, or '
+                "a category of their own"
             ) from None
         if "Input X contains infinity" in str(error):
             raise ValueError(f"{str(error).rstrip('.')}{_place(X, np.isinf)}") from None

@@ -485,9 +485,9 @@ def _columns(domain: Mapping[str, Domain]) -> PublicColumns:
 def _learned(declared: Any) -> Iterator[LearnedRanges]:
     """Yield the private fits that learned a declared range, if they are attached to its ends."""
     if isinstance(declared, Mapping):
-        declared = declared.get("range", ())
+        declared = [*declared.get("range", ()), declared.get("missing")]
     elif isinstance(declared, NumericDomain):
-        declared = declared.low, declared.high
+        declared = [declared.low, declared.high, declared.missing]
     yield from learned_by(declared)
     for end in declared if isinstance(declared, (list, tuple)) else ():
         yield from learned_by(end)

@@ -32,6 +32,7 @@ from .columns import (
 # 0 and +-2^-20 to +-2^40, in relative steps of a thousandth, which a column of years needs.
 _POWERS = 2.0 ** (np.arange(-20 * 700, 40 * 700 + 1) / 700)
 _CANDIDATES = tuple(np.concatenate([-_POWERS[::-1], [0.0], _POWERS]).tolist())
+_FARTHEST = 2.0 * _CANDIDATES[0], 2.0 * _CANDIDATES[-1]
 
 
 class PrivateBounds(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
@@ -118,7 +119,9 @@ class PrivateBounds(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             share = check_number(
                 "trimmed", self.trimmed, low=0.0, high=0.25, low_open=True, high_open=True
             )
-            table = ColumnTable(X, self.size)
+            # Beyond all candidates nothing is counted otherwise, and the norm of a row of such
+            # numbers may overflow, which would be an error that reveals the record.
+            table = ColumnTable(np.clip(X, *_FARTHEST), self.size)
             n, d = table.facts(self.relation).n, table.d
             # In one of 40 columns the noise of the threshold and a count exceeds this many records.
             needed = (4.0 * d / epsilon) * (math.log(40.0) + 2.0 * math.log(2.0)) / n

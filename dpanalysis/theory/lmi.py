@@ -14,15 +14,17 @@ for every ``mu``-strongly convex ``F`` with ``L``-Lipschitz gradient in every di
 3 x 3 matrix linear in ``(P, c, c0)`` is positive semidefinite: the :meth:`LyapunovLMI.residual`.
 
 :class:`CertificateSearch` solves the semidefinite programs. The solvers' statuses are ignored:
-NumPy verifies every certificate.
+every certificate is verified in exact arithmetic.
 """
 
 from __future__ import annotations
 
+import itertools
 import threading
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -200,9 +202,44 @@ class LyapunovLMI:
 
     def residual(self, rate: float, P: ArrayLike, c: float, c0: float) -> FloatArray:
         """Return the 3 x 3 matrix whose positive semidefiniteness is the certificate."""
+        return self._residual(rate, np.asarray(P, dtype=float), c, c0)
+
+    def _residual(self, rate: Any, P: Any, c: Any, c0: Any) -> Any:
         square = rate * rate
-        form = c0 * self.X0 + c * (self.X1 + (1.0 - square) * self.X2)
-        return form - self.phi(square, np.asarray(P, dtype=float))
+        return c0 * self.X0 + c * (self.X1 + (1 - square) * self.X2) - self.phi(square, P)
+
+    def holds(self, rate: float, P: ArrayLike, c: float, c0: float) -> bool:
+        """Return whether these numbers are a certificate, in exact arithmetic.
+
+        The numbers of the method are those of ``system``, but for ``1 + momentum``, which need not
+        be a floating-point number. Blocks that are not those of ``system`` are taken as they are.
+        """
+        exact = np.vectorize(Fraction, otypes=[object])
+        A, B, C = map(exact, self.system)
+        for row, floats in ((A[0], self.system.A[0]), (C, self.system.C)):
+            if floats[0] == 1.0 - floats[1]:
+                row[0] = 1 - row[1]
+        system, mu, L = StateSpace(A, B, C), Fraction(self.mu), Fraction(self.L)
+        blocks, rounded = (self.X0, self.X1, self.X2), _blocks(self.system, self.mu, self.L)
+        if all(map(np.array_equal, blocks, rounded)):
+            blocks = _blocks(system, mu, L)
+        lmi = LyapunovLMI(system, mu, L, *map(exact, blocks))  # type: ignore[arg-type]
+        P = exact(P)
+        residual = lmi._residual(Fraction(rate), P, Fraction(c), Fraction(c0))
+        return min(rate, c, c0) >= 0.0 and _is_semidefinite(P) and _is_semidefinite(residual)
+
+
+def _is_semidefinite(matrix: Any) -> bool:
+    """Return whether all principal minors of a symmetric matrix of fractions are at least 0."""
+
+    def determinant(rows: Any) -> Any:
+        if not len(rows):
+            return 1
+        minors = (determinant(np.delete(rows[1:], j, axis=1)) for j in range(len(rows)))
+        return sum((-1) ** j * rows[0, j] * minor for j, minor in enumerate(minors))
+
+    chosen = itertools.product((False, True), repeat=len(matrix))
+    return all(determinant(matrix[np.ix_(some, some)]) >= 0 for some in chosen)
 
 
 def lyapunov_lmi(system: StateSpace, mu: float, L: float) -> LyapunovLMI:
@@ -230,22 +267,29 @@ def lyapunov_lmi(system: StateSpace, mu: float, L: float) -> LyapunovLMI:
         raise TypeError(f"system must be a StateSpace, got {system!r}")
     mu, L = check_constants(mu, L)
 
-    def product(a: FloatArray, b: FloatArray) -> FloatArray:
-        return 0.5 * (np.outer(a, b) + np.outer(b, a))
+    return LyapunovLMI(system, mu, L, *_blocks(system, mu, L))
+
+
+def _blocks(system: StateSpace, mu: Any, L: Any) -> tuple[Any, Any, Any]:
+    """Return ``X0, X1, X2``, for floats or fractions."""
+    half = type(mu)(1) / 2  # that of integers would be a float
+
+    def product(a: Any, b: Any) -> Any:
+        return half * (np.outer(a, b) + np.outer(b, a))
 
     # Linear forms in (w_t - w*, w_{t-1} - w*, g).
-    now, gradient = np.array([1.0, 0.0, 0.0]), np.array([0.0, 0.0, 1.0])
-    point = np.append(system.C, 0.0)
+    now, _, gradient = np.eye(3, dtype=system.A.dtype)
+    point = np.append(system.C, 0)
     after = np.append(system.A[0], system.B[0])
     sector = (
-        2.0 * mu * L * product(point, point)
-        - 2.0 * (mu + L) * product(point, gradient)
-        + 2.0 * product(gradient, gradient)
+        2 * mu * L * product(point, point)
+        - 2 * (mu + L) * product(point, gradient)
+        + 2 * product(gradient, gradient)
     )
-    smooth = product(gradient, point - after) - 0.5 * L * product(after - point, after - point)
-    to_now = product(gradient, now - point) + 0.5 * mu * product(now - point, now - point)
-    to_optimum = -product(gradient, point) + 0.5 * mu * product(point, point)
-    return LyapunovLMI(system, mu, L, sector, smooth + to_now, to_optimum - to_now)
+    smooth = product(gradient, point - after) - half * L * product(after - point, after - point)
+    to_now = product(gradient, now - point) + half * mu * product(now - point, now - point)
+    to_optimum = -product(gradient, point) + half * mu * product(point, point)
+    return sector, smooth + to_now, to_optimum - to_now
 
 
 @dataclass(frozen=True, eq=False)
@@ -485,20 +529,15 @@ class CertificateSearch:
         """Return the certificate if its floating-point numbers satisfy the inequality, or None."""
         lmi = self.lmi
         rate = float(np.sqrt(square))
-        if not (rate < 1.0 and self.margin(square, y) >= 0.0):
+        if not (rate * rate < 1.0 and self.margin(square, y) >= 0.0):
             return None
         P = np.tensordot(y[:3], self.shapes, axes=1)
         P, c, c0 = 0.5 * (P + P.T), float(y[3]), float(y[4] / lmi.L)
         total = float(P[0, 0] + P[1, 1]) + c
         P, c, c0 = P / total, c / total, c0 / total
         residual = lmi.residual(rate, P, c, c0)
-        signs = (
-            np.linalg.eigvalsh(self._congruent(residual))[0],
-            np.linalg.eigvalsh(self.states.T @ P @ self.states)[0],
-        )
-        if min(signs) < 0.0:
+        if not lmi.holds(rate, P, c, c0):
             return None
-        # The scaled residual is positive; in the user's units rounding may make it negative.
         margin = max(float(np.linalg.eigvalsh(residual)[0]), 0.0)
         return Certificate(rate, P, c, c0, margin, lmi)
 

@@ -333,6 +333,18 @@ def test_places_of_what_is_not_finite_in_a_table():
         LogisticRegression().fit(table, [0, 1, 0])
 
 
+def test_duplicates_of_a_sparse_row_may_overflow_when_they_are_added():
+    """Under a bound on norms, forty of them raised an error with the number of the row."""
+    rows, columns = np.r_[np.arange(100), [7] * 40], np.zeros(140, dtype=int)
+    stored = np.r_[np.linspace(0, 1, 100), [1.7e308] * 40]
+    X = sp.csr_array((100, 2))
+    X.indptr = np.searchsorted(np.sort(rows), np.arange(101))
+    X.data, X.indices = stored[np.argsort(rows, kind="stable")], columns
+    model = LogisticRegression(bounds=dpa.RowBound(2, 1.0), random_state=0)
+    X.has_canonical_format = False
+    assert np.isfinite(model.fit(X, np.arange(100) % 2).coef_).all()
+
+
 def test_bounds_of_one_column_are_not_those_of_two():
     for bounds in (([17], [90]), (0.0, [1.0]), np.array([[0.0], [1.0]])):
         with pytest.raises(ValueError, match="for all features or for each of the 2"):

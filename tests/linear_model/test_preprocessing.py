@@ -251,6 +251,25 @@ def test_numbers_that_python_alone_reads_are_refused(cell):
         encoder.transform([[cell]])
 
 
+@pytest.mark.parametrize("value", [1.7e308, -1.7e308, 2.0**41])
+def test_a_record_whose_norm_overflows_changes_learned_bounds_like_any_other(value):
+    """It was an error with the number of its row."""
+    X = np.random.default_rng(0).uniform(0, 1, (5000, 2))
+    X[7] = np.sign(value) * 2.0**40.5
+    near = PrivateBounds(1.0, random_state=0).fit(X)
+    X[7] = value
+    far = PrivateBounds(1.0, random_state=0).fit(X)
+    assert far.low_.tolist() == near.low_.tolist() and far.high_.tolist() == near.high_.tolist()
+    assert 0.0 <= far.transform(X).min() <= far.transform(X).max() <= 1.0
+
+
+def test_a_learned_value_of_missing_cells_is_paid_for():
+    X = pd.DataFrame({"a": np.random.default_rng(0).uniform(0, 1, 5000)})
+    low = PrivateBounds(0.5).fit(X).low_[0]
+    encoder = PublicEncoder({"a": {"range": (-1, 9), "missing": low}}).fit(X)
+    assert encoder.columns_.epsilon == pytest.approx(0.5)
+
+
 def test_what_is_no_table_is_named():
     with pytest.raises(ValueError, match="X must be a table with rows and columns"):
         PublicEncoder({"a": (0, 1)}).fit(None)

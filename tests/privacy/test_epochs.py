@@ -263,6 +263,15 @@ def test_shuffling_costs_far_more_than_poisson_sampling(sigma, batches, epochs, 
     assert lower <= privacy.gaussian_epsilon(sigma / math.sqrt(epochs), delta)
 
 
+@pytest.mark.parametrize(
+    ("sampling", "batches", "epochs", "delta"),
+    [("balls in bins", 325, 100, 1e-198), ("shuffle", 15, 2, 6.3e-320)],
+)
+def test_a_delta_too_small_for_a_lower_bound_has_one_of_0(sampling, batches, epochs, delta):
+    found = dpa.accounting(0.5, sampling=sampling, batches=batches, epochs=epochs, delta=delta)
+    assert 0.0 <= found.lower < found.epsilon < np.inf
+
+
 def test_losses_beyond_every_grid_are_bounded_by_those_of_a_full_batch():
     """With so little noise no finite loss is on the grid: all of its mass was at infinity."""
     costs = [

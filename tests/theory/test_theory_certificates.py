@@ -1,9 +1,11 @@
 """Certificates: valid on every tested function, never below exact rates, always verified."""
 
 import dataclasses
+import itertools
 import subprocess
 import sys
 
+import mpmath
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -318,6 +320,72 @@ def test_the_bound_holds_in_simulation(name):
     start = certificate.lyapunov(np.linalg.norm(optimum), gaps[0])
     bound = certificate.bound(np.arange(40), start, theory.noise_second_moment(scale, 3))
     assert (np.array(gaps) - 5 * np.array(bars) <= bound).all()
+
+
+# Extreme conditioning --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("alpha", "beta", "mu"), [(1e-3, 0.9, 1e-12), (5e-3, 0.9, 3e-13), (1e-7, 0.9, 2e-12)]
+)
+def test_no_certified_rate_is_below_that_on_a_quadratic(alpha, beta, mu):
+    """They were, by up to a factor of 278 of 1 - rate: the doubles next to 1 are far apart."""
+    try:
+        certificate = theory.heavy_ball_certificate(alpha, beta, mu, 1.0)
+    except CertificateNotFound:
+        return
+    with mpmath.workdps(60):
+        a, b, m = map(mpmath.mpf, (alpha, beta, mu))
+        trace = 1 + b - a * m
+        assert certificate.rate >= (trace + mpmath.sqrt(trace**2 - 4 * b)) / 2
+
+
+def exact_eigenvalue(certificate, step, beta, mu, nesterov):
+    """Return the least eigenvalue of the residual of (3.14), L = 1, with a unit diagonal."""
+    with mpmath.workdps(60):
+        a, b, m = map(mpmath.mpf, (step, beta, mu))
+        look = mpmath.matrix([1 + b, -b, 0] if nesterov else [1, 0, 0])
+        now, after = mpmath.matrix([1, 0, 0]), mpmath.matrix([1 + b, -b, -a])
+        g = mpmath.matrix([0, 0, 1])
+
+        def both(u, v):
+            return (u * v.T + v * u.T) / 2
+
+        sector = 2 * m * both(look, look) - 2 * (m + 1) * both(look, g) + 2 * both(g, g)
+        smooth = both(g, look - after) - both(after - look, after - look) / 2
+        to_now = both(g, now - look) + m / 2 * both(now - look, now - look)
+        to_optimum = m / 2 * both(look, look) - both(g, look)
+        P, square = mpmath.matrix(certificate.P.tolist()), mpmath.mpf(certificate.rate) ** 2
+        move = mpmath.matrix([[1 + b, -b, -a], [1, 0, 0]])
+        phi = move.T * P * move
+        for i, j in itertools.product(range(2), repeat=2):
+            phi[i, j] -= square * P[i, j]
+        form = certificate.c0 * sector - phi
+        form += certificate.c * (smooth + to_now + (1 - square) * (to_optimum - to_now))
+        scale = [mpmath.sqrt(abs(form[i, i])) or 1 for i in range(3)]
+        scaled = mpmath.matrix(3, 3)
+        for i, j in itertools.product(range(3), repeat=2):
+            scaled[i, j] = form[i, j] / (scale[i] * scale[j])
+        return min(mpmath.eigsy(scaled, eigvals_only=True))
+
+
+@pytest.mark.parametrize("mu", [10.0**-k for k in (1, 4, 8, 11, 12, 13, 15)])
+@pytest.mark.parametrize("nesterov", [False, True])
+def test_certificates_hold_in_exact_arithmetic(mu, nesterov):
+    """For mu/L below 1e-12 many did not, by up to 1e-4 in units of the diagonal."""
+    for step in (1e-3, 0.1, 1.0):
+        beta = float(theory.nesterov_momentum(step, mu)) if nesterov else 0.3
+        try:
+            certificate = (
+                theory.nesterov_certificate(step, mu, 1.0)
+                if nesterov
+                else theory.heavy_ball_certificate(step, beta, mu, 1.0)
+            )
+        except CertificateNotFound:
+            assert mu < 1e-10 or not nesterov
+            continue
+        assert exact_eigenvalue(certificate, step, beta, mu, nesterov) >= -1e-40
+        assert np.isfinite(certificate.noise_gain)
 
 
 # Nesterov's method -----------------------------------------------------------------------------

@@ -522,7 +522,7 @@ def _composed_lower(
     """Return a lower bound on the epsilon of ``epochs`` losses with the given masses."""
     # Losses are rounded down to a grid, rare small ones are dropped, and rare large ones reduced.
     top = losses[np.flatnonzero(_from_above(mass)[:-1] >= 1e-4 * delta / epochs)[-1:]]
-    if not top.size:
+    if not top.size or top[0] <= 0.0:  # or -inf, where the grid is too coarse
         return 0.0
     kept = losses > min(-1.0, -2.0 * float(top[0])) - 20.0
     losses, mass = np.minimum(losses[kept], float(top[0])), mass[kept]

@@ -139,7 +139,7 @@ def lower_epsilon(
 
     first = int(cells.min())
     p = np.bincount(cells - first, mass)
-    cut = 1e-6 * delta
+    cut = max(1e-6 * delta, 5e-324)  # the product may underflow
     low, high = _window([(first, p / p.sum(), 0.0, count)], cut)
     size = fft.next_fast_len(max(high - low + 1, p.size), real=True)
     composed, off = drop_rounding_noise(fft.irfft(_power(fft.rfft(p, size), count), size), count)
