@@ -212,7 +212,8 @@ def draw(tables: dict[str, Table]) -> Figure:
             ax.plot(rows["norm"], rows["weight"], DASHES[k], **look)
         ax.set(title=f"{rule}: weight", xlabel="norm", xscale="log", yscale="log")
         ax.set_ylim(weights["weight"].min() / 1.5, weights["weight"].max() * 1.5)
-    axes[0, 2].legend(fontsize="x-small", handlelength=1.0, loc="upper right")  # room there
+    small = {"fontsize": "x-small", "handlelength": 1.0, "columnspacing": 0.8}
+    axes[0, 2].legend(ncols=2, loc="upper right", **small)  # room there
     least = np.floor(10.0 * tables["weighted_means"]["cosine"].min()) / 10.0
     bins = np.linspace(least, 1.0, round((1.0 - least) / 0.05) + 1)  # cover all cosines
     for row, training in zip(axes[1:], TRAININGS, strict=True):

@@ -124,8 +124,8 @@ def draw(tables: dict[str, Table]) -> Figure:
         stops.plot([], [], dashes, color="#555555", label=label)
     bounds.set(title="Table 1", xlabel="r", ylabel="gradient norm", xscale="log", yscale="log")
     lazy.legend(loc="lower right")
-    stops.legend(bbox_to_anchor=(0.5, -0.24), loc="upper center", borderaxespad=0.0)
-    bounds.legend(bbox_to_anchor=(0.5, -0.24), loc="upper center", borderaxespad=0.0)
+    stops.legend(loc="center left")
+    bounds.legend(loc="upper right")
     return figure
 
 

@@ -144,7 +144,7 @@ def draw(tables: dict[str, Table]) -> Figure:
         name = {"census": "census", "adult": "Adult", "bank": "Bank"}[data.partition("-")[0]]
         axes[0, column].set_title(f"{name}, {loss.replace('svm', 'SVM')}", x=0.0, ha="left")
         axes[2, column].set_xlabel("epsilon")
-    labels = ("accuracy", "accuracy, line searches", "objective, excess")
+    labels = ("accuracy", "accuracy,\nline searches", "objective, excess")
     for ax, label in zip(axes[:, 0], labels, strict=True):
         ax.set_ylabel(label)
     plotting.shared_legend(figure, axes, columns=max(2, len(panels)))

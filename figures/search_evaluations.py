@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 TITLE = "Evaluations of the private line search (Chen and Lee 2020, Fig. 2)"
 
 COUNTS = {
-    "gradients": "gradients evaluated / n",
-    "losses": "losses evaluated / n",
+    "gradients": "gradients\nevaluated / n",
+    "losses": "losses\nevaluated / n",
     "iterations": "iterations",
     "accuracy": "accuracy",
 }

@@ -264,7 +264,7 @@ def tables(records: Sequence[Record], chosen: dict[str, Any]) -> dict[str, Table
 def draw(tables: dict[str, Table]) -> Figure:
     """Draw accuracy, objective, epsilon and step size by iteration, with bands over the seeds."""
     curves, spent = tables["curves"], tables["epsilons"]
-    figure, axes = plotting.panels(2, 2, width=plotting.PAGE / 2, height=2.0)
+    figure, axes = plotting.panels(2, 2, width=plotting.PAGE / 2, height=2.0, sharex=True)
     shown = [name for name in LOOKS if name in set(curves["method"].tolist())]
     for name in shown:
         mine = where(curves, method=name)
@@ -279,12 +279,10 @@ def draw(tables: dict[str, Table]) -> Figure:
     )
     ends = curves["test_accuracy"][curves["iteration"] == curves["iteration"].max()]
     low = float(ends.min())  # zoom in on the ends of the curves
-    axes[0, 0].set(ylabel="test accuracy", ylim=(low - 2.0 * (1.0 - low), 1.0))
+    axes[0, 0].set(ylabel="test accuracy", ylim=(max(0.0, 3.0 * low - 2.0), 1.0))
     axes[0, 1].set(ylabel="objective", yscale="log")
     axes[1, 0].set_ylabel(rf"$\epsilon$ at $\delta = 10^{{{round(math.log10(_search.DELTA))}}}$")
     axes[1, 1].set(ylabel="step size chosen", yscale="log")
-    for ax in axes[0]:
-        ax.tick_params(labelbottom=False)
     for ax in axes[1]:
         ax.set_xlabel("iteration")
     plotting.shared_legend(figure, axes, columns=3)

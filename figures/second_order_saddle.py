@@ -136,6 +136,7 @@ def draw(tables: dict[str, Table]) -> Figure:
     axes[0, 0].set_title(f"from the saddle, epsilon = {epsilons[-1]:g}", x=0.0, ha="left")
     ax, width = axes[0, 1], 0.8 / len(NAMES)
     top = 1.12 * float(tables["curves"]["loss"][0])
+    said = 0
     for k, name in enumerate(NAMES):
         mine = where(means, method=name)
         place = np.searchsorted(epsilons, mine["epsilon"]) + (k + 0.5) * width - 0.4
@@ -152,8 +153,10 @@ def draw(tables: dict[str, Table]) -> Figure:
             *(column[~inside] for column in (place, mine["loss"], mine["loss_std"])), strict=True
         ):  # a diverging method is cut off and annotated where it leaves the panel
             ax.plot(x, top, MARKERS[k], color=color, clip_on=False)
-            said = f"{loss:.2f} ± {std:.2f}"
-            ax.annotate(said, (x, top), (4, -3), textcoords="offset points", va="top", fontsize=6)
+            by = (4, -3 - 8 * said)  # one below the other
+            text = f"{loss:.2f} ± {std:.2f}"
+            ax.annotate(text, (x, top), by, textcoords="offset points", va="top", fontsize=6)
+            said += 1
     ax.set_ylim(None, top)
     ax.axhline(tables["curves"]["loss"][0], color="#777777", linestyle=":", linewidth=1.0)
     ax.text(
