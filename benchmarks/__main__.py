@@ -15,6 +15,10 @@ import time
 from importlib import metadata
 from pathlib import Path
 
+from threadpoolctl import threadpool_info
+
+from dpanalysis.experiments.sweep import processor
+
 from . import BENCHMARKS
 from .measure import skipped
 from .table import Row, page, replaced, section, unmeasured
@@ -39,8 +43,7 @@ def machine() -> dict[str, str]:
     settings = [f"{name}={os.environ[name]}" for name in SETTINGS if name in os.environ]
     device = _device()
     return {
-        "Processor": f"{_first('/proc/cpuinfo', 'model name') or platform.processor()}, "
-        f"{os.cpu_count()} cores",
+        "Processor": f"{processor()}, {os.cpu_count()} cores{_blas()}",
         **({"GPU": device} if device else {}),
         "Memory": _memory(),
         "System": f"{platform.system()} {platform.release()}, {platform.machine()}",
@@ -48,6 +51,15 @@ def machine() -> dict[str, str]:
         "Threads": "one and two where a row says so, else as many as there are; set: "
         + (", ".join(settings) or "nothing"),
     }
+
+
+def _blas() -> str:
+    """Return the core for which NumPy's library multiplies: it may be that of an older processor.
+
+    On an AMD EPYC of family 26 OpenBLAS 0.3.31 chooses Haswell, which has no AVX-512.
+    """
+    found = [pool.get("architecture") for pool in threadpool_info() if pool["user_api"] == "blas"]
+    return f", BLAS for {found[0]}" if found and found[0] else ""
 
 
 def _first(path: str, field: str) -> str:

@@ -152,11 +152,11 @@ def provenance(module: str) -> dict[str, str]:
         "code": code_digest(*packages),
         "python": platform.python_version(),
         **{name: version(name) for name in ("numpy", "scipy", "numba")},
-        "processor": _processor(),
+        "processor": processor(),
     }
 
 
-def _processor() -> str:
+def processor() -> str:
     """Return the processor's name: libraries choose kernels by it, which round differently."""
     # A name without a number, such as "AMD EPYC", is shared by many models.
     try:

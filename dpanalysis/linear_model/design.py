@@ -154,6 +154,19 @@ def check_numbering(declared: int) -> None:
             )
 
 
+_OWN_LABELS = "sklearn.ensemble", "sklearn.multiclass", "sklearn.multioutput"
+
+
+def declared_classes(columns: Any) -> tuple[Any, ...]:
+    """Return the classes declared beside ``columns``, unless y may hold others.
+
+    It may in a meta-estimator that passes on labels of its own, or of several targets.
+    """
+    names = (str(frame.f_globals.get("__name__")) for frame in _callers())
+    apart = any(name.startswith(_OWN_LABELS) for name in names)
+    return () if apart else getattr(columns, "classes", ())
+
+
 def _leaves(step: Any) -> list[Any]:
     """Return the transformers nested in a step; "passthrough" and "drop" are none."""
     if step is None or isinstance(step, str):

@@ -29,6 +29,7 @@ from .design import (
     NO_BOUNDS,
     Upstream,
     columns_before,
+    declared_classes,
     design_of,
     in_file,
     upstream_of,
@@ -162,7 +163,7 @@ class PrivateLinearModel(BaseEstimator, ABC):
             n, d = X.shape
             budget = self._budget(n)
             attached = columns_of(given) or columns_before(given)
-            known, targets = self._targets(y, getattr(attached or self.bounds, "classes", ()))
+            known, targets = self._targets(y, declared_classes(attached or self.bounds))
             sparse = not isinstance(X, np.ndarray)
             design, bounds_note = design_of(
                 self.bounds, attached, d, bool(self.fit_intercept), sparse

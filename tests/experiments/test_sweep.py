@@ -27,7 +27,7 @@ from dpanalysis.experiments import (
     tabulate,
 )
 from dpanalysis.experiments.records import atomic_write, plain
-from dpanalysis.experiments.sweep import _Cell, _processor, code_digest
+from dpanalysis.experiments.sweep import _Cell, code_digest, processor
 
 
 def simulate(seed, size, log=None):
@@ -448,4 +448,4 @@ def test_a_processor_of_a_name_without_a_number_has_its_model_in_the_provenance(
     monkeypatch, cpuinfo, name
 ):
     monkeypatch.setattr(Path, "read_text", lambda path, encoding: cpuinfo)
-    assert _processor().endswith(name)
+    assert processor().endswith(name)

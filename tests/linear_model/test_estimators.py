@@ -13,9 +13,11 @@ import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.base import clone
+from sklearn.ensemble import BaggingClassifier, VotingClassifier
 from sklearn.linear_model import LogisticRegression as Exact
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.utils import get_tags
 from sklearn.utils.estimator_checks import parametrize_with_checks
@@ -315,6 +317,24 @@ def test_classes_of_the_domain_file_are_those_of_the_model(tmp_path, labels, by)
         LogisticRegression(bounds=bounds).fit(X, ["high", "low"] * 50)
     with pytest.raises(ValueError, match=r"classes = .*'a', 'b'"):  # the argument comes first
         LogisticRegression(bounds=bounds, classes=["a", "b"]).fit(X, [labels[0]] * 100)
+
+
+def test_classes_of_a_domain_file_are_not_those_of_other_labels(tmp_path):
+    """A meta-estimator numbers the labels, or fits several targets."""
+    (tmp_path / "d.toml").write_text('classes = ["a", "b", "c"]\n[columns]\na = [0, 1]\n')
+    X = pd.DataFrame({"a": np.linspace(0.0, 1.0, 99)})
+    y, model = np.array(["a", "b", "c"] * 33), LogisticRegression(random_state=0)
+    several = (
+        OneVsRestClassifier(model),
+        OneVsRestClassifier(model, n_jobs=2),
+        BaggingClassifier(model, n_estimators=2, bootstrap=False),
+        VotingClassifier([("a", model)]),
+    )
+    for each in several:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            found = make_pipeline(PublicEncoder(tmp_path / "d.toml"), each).fit(X, y)
+        assert found.classes_.tolist() == ["a", "b", "c"]
 
 
 def test_a_column_alone_is_no_table():
