@@ -476,6 +476,13 @@ def test_pages_show_the_stored_results(page):
     assert text.count("<!-- results:") == text.count("<!-- end of results -->")
 
 
+def test_pages_do_not_depend_on_the_data_at_hand(monkeypatch):
+    """README stated the batches of the small data."""
+    monkeypatch.delenv("DPANALYSIS_DATA", raising=False)
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert _pages.rewritten(text) == text
+
+
 @pytest.mark.parametrize("name", _pages.IMAGES)
 def test_pictures_are_drawn_from_the_stored_tables(name):
     assert _pages.picture_source(_pages.IMAGES[name]) == _pages.tables_digest(name)

@@ -177,6 +177,9 @@ def nesterov_system(step_size: float, momentum: float) -> StateSpace:
     return StateSpace(A, B, A[0].copy())
 
 
+_FEWEST = 2.0**-44  # least 1 - rate**2 of a search: a smaller one has too few digits
+
+
 @dataclass(frozen=True)
 class LyapunovLMI:
     """The blocks of ``c0 X0 + c [X1 + (1 - rate^2) X2] - Phi(A, B, P, rate) >= 0``.
@@ -485,9 +488,9 @@ class CertificateSearch:
 
     def best_square(self, exact_rate: float) -> float | None:
         """Return the smallest feasible squared rate, or None; feasibility is monotone in it."""
-        if exact_rate >= 1.0:
-            return None
         low = exact_rate**2
+        if 1.0 - low < _FEWEST:
+            return None
         if self.best_margin(1.0) <= 0.0:
             return None
         if self.best_margin(low) >= 0.0:
@@ -529,7 +532,7 @@ class CertificateSearch:
         """Return the certificate if its floating-point numbers satisfy the inequality, or None."""
         lmi = self.lmi
         rate = float(np.sqrt(square))
-        if not (rate * rate < 1.0 and self.margin(square, y) >= 0.0):
+        if not (rate < 1.0 and self.margin(square, y) >= 0.0):
             return None
         P = np.tensordot(y[:3], self.shapes, axes=1)
         P, c, c0 = 0.5 * (P + P.T), float(y[3]), float(y[4] / lmi.L)

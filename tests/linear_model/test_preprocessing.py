@@ -263,6 +263,12 @@ def test_a_record_whose_norm_overflows_changes_learned_bounds_like_any_other(val
     assert 0.0 <= far.transform(X).min() <= far.transform(X).max() <= 1.0
 
 
+def test_the_farthest_candidate_can_be_learned():
+    X = np.random.default_rng(0).uniform(-1, 1, (5000, 1)) * 2.0**40
+    found = PrivateBounds(1.0, random_state=0).fit(X)
+    assert found.low_[0] < -(2.0**39.8) and found.high_[0] > 2.0**39.8
+
+
 def test_a_learned_value_of_missing_cells_is_paid_for():
     X = pd.DataFrame({"a": np.random.default_rng(0).uniform(0, 1, 5000)})
     low = PrivateBounds(0.5).fit(X).low_[0]

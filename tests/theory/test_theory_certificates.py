@@ -4,6 +4,7 @@ import dataclasses
 import itertools
 import subprocess
 import sys
+from fractions import Fraction
 
 import mpmath
 import numpy as np
@@ -386,6 +387,54 @@ def test_certificates_hold_in_exact_arithmetic(mu, nesterov):
             continue
         assert exact_eigenvalue(certificate, step, beta, mu, nesterov) >= -1e-40
         assert np.isfinite(certificate.noise_gain)
+
+
+@pytest.mark.parametrize(
+    ("step", "beta", "mu"),
+    [
+        (0.000779000235870712, 0.3, 2.2314308634504216e-10),
+        (0.0009687050801441325, 0.9, 2.7992338596995755e-10),
+    ],
+)
+def test_the_blocks_are_exact_too(step, beta, mu):
+    """With blocks in floating point, a certificate whose least eigenvalue is negative passed."""
+    certificate = certify(mu, step, beta)
+    assert certificate is None or exact_eigenvalue(certificate, step, beta, mu, False) >= -1e-40
+
+
+@pytest.mark.parametrize("make", [theory.heavy_ball_system, nesterov_system])
+def test_blocks_of_fractions_are_fractions(make):
+    """One float among them would round all."""
+    exact = np.vectorize(Fraction, otypes=[object])
+    system = search_module.StateSpace(*map(exact, make(0.3, 0.7)))
+    for block in search_module._blocks(system, Fraction(1, 3), Fraction(1)):
+        assert {type(each) for each in block.ravel()} <= {int, Fraction}
+
+
+def test_what_a_certificate_must_have_beside_its_residual():
+    lmi = theory.lyapunov_lmi(theory.heavy_ball_system(0.5, 0.25), 0.5, 1.0)
+    zero, one = np.zeros((3, 3)), 10.0 * np.eye(3)
+    easy = dataclasses.replace(lmi, X0=zero, X1=one, X2=zero)  # as a block of another system
+    P = np.diag([0.5, 0.25])
+    assert easy.holds(0.5, P, 1.0, 1.0) and easy.holds(0.0, P, 1.0, 0.0)
+    assert not easy.holds(0.5, P, 1.0, -1.0) and not easy.holds(-0.5, P, 1.0, 1.0)
+    assert not easy.holds(0.5, np.diag([0.5, -1e-300]), 1.0, 1.0)
+    assert not easy.holds(0.5, np.array([[0.5, 0.5], [0.5, 0.25]]), 1.0, 1.0)
+    assert not dataclasses.replace(easy, X0=-one, X1=-one).holds(0.5, 0.0 * P, -1.0, 1.0)
+    assert not lmi.holds(0.5, P, 0.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("step", "beta", "mu"),
+    [
+        (0.05226118572417249, 0.9, 4.863928290219672e-15),
+        (0.001677076693304757, 0.9, 5.397429693269238e-13),
+        (1.2675733831343197e-05, 0.5, 7.884947747461906e-11),
+    ],
+)
+def test_a_rate_too_close_to_1_is_not_searched(step, beta, mu):
+    """1 / (1 - rate^2) was a division by zero."""
+    assert certify(mu, step, beta, objective="noise") is None
 
 
 # Nesterov's method -----------------------------------------------------------------------------
