@@ -402,7 +402,8 @@ class LogisticRegression(PrivateClassifier):
         By default those that :class:`~dpanalysis.preprocessing.PublicEncoder` attached to X;
         without them the features are clipped to [-1, 1], with a warning.
     classes : array_like, optional
-        All labels that can occur. By default those of y, which are then taken as public.
+        All labels that can occur. By default those of the domain file of a PublicEncoder before
+        the estimator; without them those of y, which are then taken as public.
     relation : {"replace_one", "add_or_remove_one"}
         The neighbouring relation.
     size : int, optional

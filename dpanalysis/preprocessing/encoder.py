@@ -307,7 +307,8 @@ class PublicEncoder(TransformerMixin, BaseEstimator):
         ``{"range": (0, 100), "missing": 40}`` or ``{"categories": ["a", "b"], "missing": "?"}``.
         ``{"categories": ["a", "b"], "other": "other"}`` has a category for all unlisted values but
         empty cells. ``{"dates": ("2020-01-01", "2024-12-31")}`` is a range of ISO dates or times,
-        which become numbers. Columns not listed are dropped.
+        which become numbers. Columns not listed are dropped. The ``classes`` of a file are those
+        of a classifier after the encoder.
 
     Attributes
     ----------
