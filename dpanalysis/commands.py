@@ -104,6 +104,10 @@ class CsvFile:
                     return number
         raise error
 
+    def delimiter_hint(self) -> str:
+        """Return a hint for an error message if the header suggests another delimiter, else ""."""
+        return delimiter_hint(self.names, "--delimiter", self._delimiter)
+
     def require(self, names: Sequence[str]) -> None:
         """Raise ValueError unless there are columns of these names."""
         for name in names:
@@ -111,7 +115,7 @@ class CsvFile:
                 raise ValueError(
                     f"{self.path}: there is no column {name!r}; the header has "
                     f"{', '.join(map(repr, self.names))}"
-                    f"{delimiter_hint(self.names, '--delimiter')}"
+                    f"{self.delimiter_hint()}"
                 )
 
     def _records(self, file: Any) -> Iterator[tuple[int, list[str]]]:
@@ -441,7 +445,7 @@ def _domain(arguments: argparse.Namespace) -> int:
 
     file = CsvFile(arguments.file, arguments.delimiter)
     file.require([] if arguments.label is None else [arguments.label])
-    if hint := delimiter_hint(file.names, "--delimiter"):
+    if hint := file.delimiter_hint():
         raise ValueError(f"{arguments.file}: the header has one column, {file.names[0]!r}{hint}")
     text = template(file.names, arguments.label)
     if arguments.out is None:

@@ -227,9 +227,9 @@ def different_names(path: str | os.PathLike[str], names: list[str]) -> list[str]
     return names
 
 
-def delimiter_hint(names: Sequence[str], argument: str) -> str:
+def delimiter_hint(names: Sequence[str], argument: str, used: str = ",") -> str:
     """Return a hint for an error message if the header suggests another delimiter, else ""."""
-    found = [each for each in ";\t|," if len(names) == 1 and each in names[0]]
+    found = [each for each in ";\t|,".replace(used, "") if len(names) == 1 and each in names[0]]
     return f"; is the delimiter {found[0]!r}? Pass it by {argument}" if found else ""
 
 

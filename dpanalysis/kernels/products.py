@@ -102,7 +102,8 @@ def _transposed_product(rows: np.ndarray, matrix: np.ndarray) -> np.ndarray:
     portions = -(-count // WHOLE)
     whole = _padded(np, rows, portions * WHOLE).reshape(*replicates, portions, WHOLE, inner)
     product = _multiply(matrix.mT[..., None, :, :], whole.mT).mT
-    return product.reshape(*replicates, portions * WHOLE, -1)[..., :count, :]
+    shape = *product.shape[:-3], portions * WHOLE, product.shape[-1]
+    return product.reshape(shape)[..., :count, :]
 
 
 @cache

@@ -17,7 +17,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from .._validation import check_number, check_positive, warn_caller
 from ..losses import Hinge, HuberizedHinge, Logistic, Loss, check_loss
 from ..methods.base import Method
-from ..preprocessing.encoder import PublicEncoder, is_missing
+from ..preprocessing.encoder import PublicEncoder, is_missing, number_of, text_of
 from ..privacy import mechanisms
 from ..privacy.accounting.relations import Budget
 from ..problems import ERM, Softmax
@@ -265,9 +265,19 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
                 f"classes must be at most 2**53 in size, or texts, got {given!r}"
             )
         check_numbering(len(known))
-        if known.dtype.kind != y.dtype.kind and {known.dtype.kind, y.dtype.kind} & {"U", "O"}:
-            return known.astype(str), y.astype(str)
-        return known, y
+        kinds = known.dtype.kind + y.dtype.kind
+        if kinds[0] == kinds[1] or not set(kinds) & set("UOM"):
+            return known, y
+        try:
+            known = np.unique([_of_kind(each, kinds[1]) for each in listed])
+        except (ValueError, KeyError):
+            raise ValueError(
+                f"classes must be labels of the kind of y, {y.dtype}, got {given!r}"
+            ) from None
+        if kinds[1] in "UO":
+            return known, np.array([text_of(each) for each in y])
+        same = known.astype(y.dtype)  # integers for integers
+        return same if (same == known).all() else known, y
 
     # After the fit
 
@@ -309,6 +319,15 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
         )
         last = [] if type(loss) in OUR_LOSSES else [stated]
         return facts, [f"the set of labels: {labels}"], last
+
+
+def _of_kind(label: Any, kind: str) -> Any:
+    """Return a declared label as the kind of the labels y, or raise."""
+    if kind in "UO":
+        return text_of(label)
+    if kind == "M":
+        return np.datetime64(label)
+    return {"true": True, "false": False}[str(label).lower()] if kind == "b" else number_of(label)
 
 
 def _weighted(loss: Loss, class_weights: list[float], k: int) -> tuple[Loss, float]:

@@ -154,17 +154,22 @@ def check_numbering(declared: int) -> None:
             )
 
 
-_OWN_LABELS = "sklearn.ensemble", "sklearn.multiclass", "sklearn.multioutput"
+_OWN_LABELS = (
+    *("sklearn.ensemble", "sklearn.multiclass", "sklearn.multioutput", "sklearn.calibration"),
+    "sklearn.model_selection._classification_threshold",
+)
 
 
-def declared_classes(columns: Any) -> tuple[Any, ...]:
-    """Return the classes declared beside ``columns``, unless y may hold others.
+def declared_classes(*columns: Any) -> tuple[Any, ...]:
+    """Return the classes declared beside the first columns that have some.
 
-    It may in a meta-estimator that passes on labels of its own, or of several targets.
+    None in a meta-estimator that passes on labels of its own, or of several targets, or that takes
+    those of y alone.
     """
     names = (str(frame.f_globals.get("__name__")) for frame in _callers())
-    apart = any(name.startswith(_OWN_LABELS) for name in names)
-    return () if apart else getattr(columns, "classes", ())
+    if any(name.startswith(_OWN_LABELS) for name in names):
+        return ()
+    return next(filter(None, (getattr(each, "classes", ()) for each in columns)), ())
 
 
 def _leaves(step: Any) -> list[Any]:

@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .._validation import check_number, check_positive, refuse_mask, warn_caller
 from ..preprocessing.columns import LearnedRanges, all_or_nothing, columns_of, numbers_only
-from ..preprocessing.encoder import is_missing
+from ..preprocessing.encoder import is_missing, number_of
 from ..privacy.accounting.relations import REPLACE_ONE, Budget, check_relation
 from ..privacy.facts import check_size
 from ..privacy.noise import is_system, random_source
@@ -163,7 +163,7 @@ class PrivateLinearModel(BaseEstimator, ABC):
             n, d = X.shape
             budget = self._budget(n)
             attached = columns_of(given) or columns_before(given)
-            known, targets = self._targets(y, declared_classes(attached or self.bounds))
+            known, targets = self._targets(y, declared_classes(self.bounds, attached))
             sparse = not isinstance(X, np.ndarray)
             design, bounds_note = design_of(
                 self.bounds, attached, d, bool(self.fit_intercept), sparse
@@ -385,7 +385,7 @@ def _refuse_no_numbers(y: Any) -> None:
         return
     for i, value in enumerate(y):
         try:
-            if kind in "OU" and math.isfinite(float(value)):
+            if kind in "OU" and math.isfinite(number_of(value)):
                 continue
         except (TypeError, ValueError, OverflowError):
             pass

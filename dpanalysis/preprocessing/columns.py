@@ -275,7 +275,8 @@ def all_or_nothing(estimator: Any) -> Iterator[None]:
 @contextmanager
 def numbers_only(X: Any) -> Iterator[None]:
     """Turn errors about entries of X that are no numbers into ones that name place and remedy."""
-    columns = list(zip(X.columns, X.dtypes)) if hasattr(X, "columns") else []
+    named = hasattr(X, "columns")  # a column alone has one dtype
+    columns = list(zip(X.columns, getattr(X, "dtypes", ()))) if named else []
     try:
         for kind in [getattr(X, "dtype", None), *(kind for _, kind in columns)]:
             if getattr(kind, "kind", "f") in "Mm":

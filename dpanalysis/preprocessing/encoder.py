@@ -54,7 +54,7 @@ def text_of(value: Any) -> str:
 
 def number_of(cell: Any) -> float:
     """Return a cell as a number, or raise ValueError; of text, only what CSV readers take."""
-    if isinstance(cell, str) and ("_" in cell or not cell.isascii()):
+    if isinstance(cell, bytes) or (isinstance(cell, str) and ("_" in cell or not cell.isascii())):
         raise ValueError(f"no number: {cell!r}")
     return float(cell)
 
@@ -484,14 +484,14 @@ def _columns(domain: Mapping[str, Domain]) -> PublicColumns:
 
 
 def _learned(declared: Any) -> Iterator[LearnedRanges]:
-    """Yield the private fits that learned a declared range, if they are attached to its ends."""
-    if isinstance(declared, Mapping):
-        declared = [*declared.get("range", ()), declared.get("missing")]
-    elif isinstance(declared, NumericDomain):
-        declared = [declared.low, declared.high, declared.missing]
-    yield from learned_by(declared)
-    for end in declared if isinstance(declared, (list, tuple)) else ():
-        yield from learned_by(end)
+    """Yield the private fits that learned a declared domain, if they are attached to its values."""
+    parts = list(declared.values()) if isinstance(declared, Mapping) else [declared]
+    if isinstance(declared, NumericDomain):
+        parts = [declared.low, declared.high, declared.missing]
+    for part in parts:
+        yield from learned_by(part)
+        for value in part if isinstance(part, (list, tuple)) else ():
+            yield from learned_by(value)
 
 
 def _names(X: Any) -> tuple[list[str] | None, int]:

@@ -156,6 +156,8 @@ def test_rows_become_columns_where_a_library_rounds_by_place(wrong_columns, anew
     for count in (1, 15, 16, 17, 100, 257):
         both = row_product(np.stack([rows[:count], rows[-count:]]), np.stack([matrix, matrix]))
         np.testing.assert_array_equal(both[1], whole[-count:])
+        for shared in row_product(rows[-count:], np.stack([matrix, matrix])):
+            np.testing.assert_array_equal(shared, whole[-count:])
         lengths.clear()  # the shape has been checked
         np.testing.assert_array_equal(row_product(rows[-count:], matrix), whole[-count:])
     assert set(lengths) == (set() if wrong_columns else {16})

@@ -1,6 +1,7 @@
 """Private linear classifiers: scikit-learn's conventions, bad input, accuracy, the guarantee."""
 
 import dataclasses
+import datetime
 import json
 import math
 import warnings
@@ -13,6 +14,7 @@ import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.base import clone
+from sklearn.calibration import CalibratedClassifierCV
 from sklearn.ensemble import BaggingClassifier, VotingClassifier
 from sklearn.linear_model import LogisticRegression as Exact
 from sklearn.metrics import roc_auc_score
@@ -290,6 +292,34 @@ def test_classes_that_are_equal_are_refused(classes):
         LogisticRegression(classes=classes).fit(np.eye(4), [0, 1, 0, 1])
 
 
+@pytest.mark.parametrize(
+    ("classes", "labels", "kept"),
+    [
+        (["0", "1"], pd.Series([0, 1] * 50), [0, 1]),
+        (["0", "1"], pd.Series([0.0, 1.0] * 50), [0.0, 1.0]),
+        (["0", "1"], pd.Series([0, 1] * 50, dtype="Int64"), [0.0, 1.0]),
+        ([0.0, 1.0], pd.Series(["0", "1"] * 50), ["0", "1"]),
+        (["true", "False"], np.array([False, True] * 50), [False, True]),
+        ([datetime.date(2020, 1, 1), datetime.date(2021, 1, 1)], None, None),
+    ],
+)
+def test_declared_classes_become_the_kind_of_the_labels(classes, labels, kept):
+    """Texts for numbers gave predictions that equal no label."""
+    if labels is None:
+        labels = np.array(["2020-01-01", "2021-01-01"] * 50, dtype="datetime64[s]")
+        kept = labels[:2].tolist()
+    X = np.linspace(0.0, 1.0, 100)[:, None]
+    model = LogisticRegression(classes=classes, bounds=(0.0, 1.0), random_state=0).fit(X, labels)
+    assert model.classes_.tolist() == kept and isinstance(model.classes_.tolist()[0], type(kept[0]))
+    assert set(model.predict(X).tolist()) <= set(kept)
+
+
+def test_declared_classes_of_no_kind_of_the_labels_are_refused():
+    for labels in ([0, 1] * 2, [True, False] * 2):
+        with pytest.raises(ValueError, match=r"classes must be labels of the kind of y, .*'no'"):
+            LogisticRegression(classes=["no", "yes"]).fit(np.eye(4), labels)
+
+
 @pytest.mark.parametrize("kind", ["str", "object"])
 def test_classes_of_another_kind_than_the_labels_are_named(kind):
     labels = pd.Series(["high", "low"] * 2, dtype=kind)
@@ -315,7 +345,7 @@ def test_classes_of_the_domain_file_are_those_of_the_model(tmp_path, labels, by)
         ValueError, match=r"y must hold labels in classes = .*, got 'high' in row 0"
     ):
         LogisticRegression(bounds=bounds).fit(X, ["high", "low"] * 50)
-    with pytest.raises(ValueError, match=r"classes = .*'a', 'b'"):  # the argument comes first
+    with pytest.raises(ValueError, match=r"classes .*'a', 'b'"):  # the argument comes first
         LogisticRegression(bounds=bounds, classes=["a", "b"]).fit(X, [labels[0]] * 100)
 
 
@@ -329,12 +359,44 @@ def test_classes_of_a_domain_file_are_not_those_of_other_labels(tmp_path):
         OneVsRestClassifier(model, n_jobs=2),
         BaggingClassifier(model, n_estimators=2, bootstrap=False),
         VotingClassifier([("a", model)]),
+        CalibratedClassifierCV(model, cv=2),
     )
     for each in several:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             found = make_pipeline(PublicEncoder(tmp_path / "d.toml"), each).fit(X, y)
         assert found.classes_.tolist() == ["a", "b", "c"]
+    calibrated = make_pipeline(PublicEncoder(tmp_path / "d.toml"), several[-1])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert calibrated.fit(X, np.where(y == "c", "a", y)).classes_.tolist() == ["a", "b"]
+
+
+class Frame:
+    """A table with columns and without dtypes, as that of pyarrow."""
+
+    def __init__(self, array):
+        self.array, self.columns, self.shape = array, ["a", "b"], array.shape
+
+    def __array__(self, dtype=None, copy=None):
+        return np.asarray(self.array, dtype=dtype)
+
+    def __len__(self):
+        return len(self.array)
+
+
+def test_a_table_without_dtypes_is_a_table():
+    model = LogisticRegression(bounds=(0.0, 1.0), random_state=0)
+    assert model.fit(Frame(np.eye(2)), [0, 1]).predict(Frame(np.eye(2))).shape == (2,)
+
+
+def test_classes_given_with_the_bounds_come_first(tmp_path):
+    (tmp_path / "d.toml").write_text('classes = ["no", "yes"]\n[columns]\na = [0, 1]\n')
+    table = pd.DataFrame({"a": [0.0, 1.0] * 2})
+    bounds = PublicEncoder(tmp_path / "d.toml").fit(table).columns_
+    X = PublicEncoder({"a": (0, 1)}).fit_transform(table)
+    with pytest.raises(ValueError, match="y must hold labels in classes"):
+        LogisticRegression(bounds=bounds).fit(X, ["wrong", "no"] * 2)
 
 
 def test_a_column_alone_is_no_table():

@@ -364,7 +364,6 @@ CASES = [
 ]  # fmt: skip
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("case", "delta"), CASES)
 def test_what_is_expected_is_what_is_measured(case, delta):
     """Of a linear target, which the rule assumes to be uniform on its range."""

@@ -14,9 +14,9 @@ from scipy import stats
 import dpanalysis as dpa
 from dpanalysis import audit, clipping, losses, methods, problems
 from dpanalysis.methods import GradientDescent, LastIterate
-from dpanalysis.privacy import Filter, gaussian_delta, mechanisms
+from dpanalysis.privacy import Filter, exact_noise, gaussian_delta, mechanisms
 from dpanalysis.privacy.oracle import PrivateOracle
-from dpanalysis.privacy.queries import LastNoisyIterate, Records, largest_slope
+from dpanalysis.privacy.queries import LastNoisyIterate, Records, largest_slope, last_iterate
 
 REPLACE, ADD = "replace_one", "add_or_remove_one"
 FULL = dpa.Full()
@@ -454,14 +454,19 @@ def test_a_premise_that_fails_is_named_before_any_charge(reason, make, method, o
         dpa.minimize(make(), LastIterate(method), rng=0, **options)
 
 
+def test_the_error_of_nearly_exact_noise_is_at_most_what_is_charged():
+    assert last_iterate._NEARLY >= exact_noise._NEAR + 2.0 * exact_noise._ROUNDING
+
+
 def test_other_refusals():
     with pytest.raises(ValueError, match="method must be GradientDescent"):
         LastIterate(Sub(0.5, 8, mechanism="gaussian"))
     with pytest.raises(ValueError, match="delta > 0 or be zCDP"):
         dpa.minimize(logistic(), LastIterate(steps()), dpa.Budget(1.0))
     added = dpa.Budget(1.0, delta=1e-6, relation=ADD)
-    with pytest.raises(ValueError, match="batches must be 1 under"):
-        dpa.minimize(logistic(), LastIterate(steps(), batches=4), added)
+    for batches in (2, 4):
+        with pytest.raises(ValueError, match="batches must be 1 under"):
+            dpa.minimize(logistic(), LastIterate(steps(), batches=batches), added)
     with pytest.raises(ValueError, match="batches must be at most n"):
         dpa.minimize(logistic(n=3), LastIterate(steps(), batches=4), BUDGET)
     just = 2.0 / query(1.0, 1, 1.0, d=3).curvature(logistic().facts(REPLACE))

@@ -624,7 +624,6 @@ def test_facts_of_a_user_defined_class_are_refused():
         oracle.gradient(np.zeros(2), dpa.Full(), "laplace", 1.0)
 
 
-@pytest.mark.slow
 def test_the_data_are_looked_at_once_for_all_replicates():
     looks = []
 

@@ -26,6 +26,7 @@ from dpanalysis.privacy.accounting.pld import (
     _epsilon_at,
     _epsilon_on_grid,
     coarser,
+    drop_rounding_noise,
     pairs_of,
     pld_epsilon,
 )
@@ -486,3 +487,12 @@ def test_rare_large_losses_need_no_fine_grid():
     """Ten million steps at rate 1e-6: near the best of all grids that were tried."""
     step = Sampled(Poisson(1e-6), [Gaussian(0.5, 1.0)])
     assert 0.60 < pld_epsilon({step: 10**7}, 1e-8) < 0.63
+
+
+@pytest.mark.parametrize(("size", "count"), [(2**10, 1), (2**12, 30)])
+def test_the_error_of_a_transform_is_a_norm_and_a_root_of_the_cells(size, count):
+    """eps log2(N) for each of the two transforms, and eps for each factor."""
+    mass = np.full(size, 1.0 / size)
+    _, off = drop_rounding_noise(mass, count)
+    norm = 2.0 * np.finfo(float).eps * (math.log2(size) + count) * np.linalg.norm(mass)
+    assert off / norm == pytest.approx(math.sqrt(size), rel=1e-12)

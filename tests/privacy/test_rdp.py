@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpanalysis.privacy import (
+    WithoutReplacement,
     rdp_gaussian,
     rdp_laplace,
     rdp_poisson,
@@ -19,6 +20,7 @@ from dpanalysis.privacy import (
 )
 from dpanalysis.privacy.accounting.pure import amplify
 from dpanalysis.privacy.accounting.rdp import rdp_pure_poisson, rdp_pure_without_replacement
+from dpanalysis.privacy.events import Laplace, Repeated, Sampled
 
 orders = st.floats(1.0001, 1e4)
 epsilons = st.floats(1e-8, 500.0)
@@ -393,3 +395,16 @@ def test_orders_asked_for_together_cost_what_they_cost_alone(amplified):
     together = amplified(orders, *size, lambda a: rdp_pure(a, 0.5))
     alone = [float(amplified(order, *size, lambda a: rdp_pure(a, 0.5))) for order in orders]
     np.testing.assert_array_equal(together, alone)
+
+
+def test_several_small_releases_on_a_batch_cost_less_than_their_sum():
+    """Both curves hold; the general one is the smaller, and was tried for one release alone."""
+    orders = np.array([2.0, 8.0, 32.0])
+    for event, pure in (
+        ([Laplace(5.0, 1.0)] * 4, 0.8),
+        ([Repeated(Laplace(5.0, 1.0), 4)], 0.8),
+    ):
+        batch = Sampled(WithoutReplacement(10), event, n=100)
+        costs = batch.rdp_cost(orders)
+        plain = rdp_pure_without_replacement(orders, 100, 10, pure)
+        assert (costs <= plain).all() and costs[0] < 0.8 * plain[0]

@@ -320,6 +320,28 @@ def test_stored_records_are_scaled_and_augmented_as_those_in_memory():
         assert (pickle.loads(pickle.dumps(stored)).gradient(w) == held.gradient(w)).all()
 
 
+class Counts(nn.Module):
+    """Keeps a mark of each call."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear, self.calls = nn.Linear(4, 3), []
+
+    def forward(self, x):
+        self.calls.append(1)
+        return self.linear(x)
+
+
+def test_a_copy_keeps_no_mark_of_the_last_record():
+    X, y = torch.randn(6, 4, generator=torch.Generator().manual_seed(0)), torch.arange(6) % 3
+    problem = dpa.problems.Module(Counts(), X, y)
+    w = np.linspace(-1.0, 1.0, 15)
+    for copied in (copy.deepcopy, lambda each: pickle.loads(pickle.dumps(each))):
+        problem.value(w)
+        assert problem._network.module.calls == [1]
+        assert copied(problem)._network.module.calls == []
+
+
 class Drawn(Counted):
     """Returns another random record at every read."""
 

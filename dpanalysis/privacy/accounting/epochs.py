@@ -145,7 +145,7 @@ class Epoch(Event):
     @property
     def times(self) -> int:
         """Number of batches of an epoch that contain a given record."""
-        return self.sampling.times if type(self.sampling) is RandomAllocation else 1
+        return self.sampling.times
 
     def parts(self) -> list[tuple[Event, int]] | None:  # noqa: D102
         amplified = type(self.sampling) in (BallsInBins, RandomAllocation)
@@ -449,7 +449,10 @@ def bins_lower_epsilon(
     # Ratios above the grid are rounded down to its end.
     beyond = ratio.above(grid[-1:])
     y, x = (np.append(mass, above) for mass, above in zip(_cells(ratio, grid), beyond))
-    size = math.ceil(_highest_sum(grid, y, t, 1e-3 * delta / epochs) / grid[1])
+    most = _highest_sum(grid, y, t, 1e-3 * delta / epochs) / grid[1]
+    if not math.isfinite(most):  # the ratios at a tiny delta overflow
+        return max(0.0, alone)
+    size = math.ceil(most)
     size = fft.next_fast_len(max(min(size, 2 * _MOST_CELLS), y.size), real=True)
     law = fft.rfft(x, size)
     if t > 1:
