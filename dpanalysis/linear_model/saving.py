@@ -129,6 +129,8 @@ def model_json(model: Any) -> str:
     parameters["bounds"] = _public_range(last.bounds)
     if own.get("classes") is not None:
         parameters["classes"] = np.asarray(last.classes).tolist()
+    elif getattr(last, "_declared", False):  # in a domain file, which the encoder no longer names
+        parameters["classes"] = classes.tolist()
     if getattr(last, "class_weight", None):
         pairs = last.class_weight.items()
         parameters["class_weight"] = [[np.asarray(key).tolist(), float(v)] for key, v in pairs]

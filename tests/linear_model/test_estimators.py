@@ -349,6 +349,17 @@ def test_classes_of_the_domain_file_are_those_of_the_model(tmp_path, labels, by)
         LogisticRegression(bounds=bounds, classes=["a", "b"]).fit(X, [labels[0]] * 100)
 
 
+def test_a_loaded_pipeline_keeps_the_classes_of_the_domain_file(tmp_path):
+    (tmp_path / "d.toml").write_text('classes = ["no", "yes"]\n[columns]\na = [0, 1]\n')
+    X, y = pd.DataFrame({"a": [0.0, 1.0] * 50}), ["no", "yes"] * 50
+    fitted = make_pipeline(PublicEncoder(tmp_path / "d.toml"), LogisticRegression(random_state=0))
+    linear_model.save(fitted.fit(X, y), tmp_path / "m.json")
+    again = linear_model.load(tmp_path / "m.json")
+    assert again.predict(X).tolist() == fitted.predict(X).tolist()
+    with pytest.raises(ValueError, match=r"y must hold labels in classes = \['no', 'yes'\]"):
+        again.fit(X, ["wrong", "no"] * 50)
+
+
 def test_classes_of_a_domain_file_are_not_those_of_other_labels(tmp_path):
     """A meta-estimator numbers the labels, or fits several targets."""
     (tmp_path / "d.toml").write_text('classes = ["a", "b", "c"]\n[columns]\na = [0, 1]\n')
