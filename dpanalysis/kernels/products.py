@@ -12,7 +12,7 @@ has the same bits at every position of the portion as in a portion of :data:`REF
 length fails, longer ones are tried, finally the reference. If that fails too, as OpenBLAS does in
 single precision on processors without AVX-512, which treats a few columns differently from row to
 row, the rows become the columns of a transposed product, :data:`WHOLE` at a time, checked in the
-same way: a quarter slower. If that fails, every row is multiplied and summed separately, as NumPy
+same way. If that fails, every row is multiplied and summed separately, as NumPy
 does along the last axis, which is slow.
 
 *Why that is enough.* A product of dense matrices chooses its algorithm by shapes, strides and

@@ -496,3 +496,17 @@ def test_the_error_of_a_transform_is_a_norm_and_a_root_of_the_cells(size, count)
     _, off = drop_rounding_noise(mass, count)
     norm = 2.0 * np.finfo(float).eps * (math.log2(size) + count) * np.linalg.norm(mass)
     assert off / norm == pytest.approx(math.sqrt(size), rel=1e-12)
+
+
+class Beyond:
+    """A pair none of whose losses is on the grid."""
+
+    def distribution(self, width, tail, adding):
+        return 0, np.zeros(3), 1.0
+
+
+def test_losses_of_which_none_is_on_the_grid_are_infinite():
+    for pairs in ({Beyond(): 2}, {Pair(mu=1.0): 1, Beyond(): 1}):
+        first, probabilities, infinite = _compose(pairs, 0.1, 1e-12, False, 1e-12)
+        assert infinite == 1.0 and not probabilities.any()
+        assert _epsilon_at(0.5, 0.1, first, probabilities, infinite) == math.inf
