@@ -12,6 +12,7 @@ ENVIRONMENT = dict(os.environ)
 BENCHMARKS = [
     "kernels",
     "narrow",
+    "choices",
     "between",
     "noise",
     "networks",

@@ -10,7 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks import BENCHMARKS, growth, measure, memory, scale, shares, table, targets, whole
+from benchmarks import (
+    BENCHMARKS,
+    choices,
+    growth,
+    measure,
+    memory,
+    scale,
+    shares,
+    table,
+    targets,
+    whole,
+)
 from benchmarks.__main__ import machine, main
 from benchmarks.peers import data, numpy_forms
 from benchmarks.table import Row
@@ -274,6 +285,32 @@ def test_a_peer_may_have_an_interpreter_of_its_own(monkeypatch):
     monkeypatch.setenv("DIFFPRIVLIB_PYTHON", "/a/python")
     assert measure._python("diffprivlib_forms") == "/a/python"
     assert measure._python("numpy_forms") == sys.executable
+
+
+def test_every_choice_is_one_of_a_constant_of_the_kernels():
+    for constants in (choices.DENSE | choices.CSR | choices.TASKS).values():
+        for name, number in constants.items():
+            module, constant = name.split(".")
+            fixed = getattr(importlib.import_module(f"dpanalysis.kernels.{module}"), constant)
+            assert isinstance(fixed, int) and fixed != number
+
+
+@pytest.mark.slow
+def test_prefetching_changes_no_bit_and_tiles_the_last_ones(tmp_path):
+    asked = {"n": 9_001, "d": 20, "entries": 0, "dtype": "float64", "rate": 1}
+    smaller = {"dense._NEAR_BYTES": 0}
+    sums = []
+    for k, constants in enumerate(({}, smaller | {"dense._FAR_TILE_ENTRIES": 4096}, smaller)):
+        given = {**asked, "constants": constants, "cache": str(tmp_path / str(k))}
+        worker = measure.Worker("choice_forms", "sums", 1, given)
+        try:
+            assert worker.wait() == ["sum"]
+            sums.append(worker.result("sum"))
+        finally:
+            worker.close()
+    np.testing.assert_array_equal(sums[1], sums[0])
+    assert (sums[2] != sums[0]).any()
+    np.testing.assert_allclose(sums[2], sums[0], rtol=1e-9)
 
 
 def test_sizes_span_two_decades():
