@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -659,41 +659,80 @@ def tighter(effort: Effort) -> Iterator[Evidence]:
     yield used(what, found, "<=", 1.0, tolerance=1e-9)
 
 
-def chosen_step(epsilon: float, random: np.random.Generator) -> float:
-    """Return P(the step found in the first iteration satisfies its query without noise).
+def satisfied(epsilon: float, start: float, steps: int, random: np.random.Generator) -> float:
+    """Return P(a step satisfies the query by which it is chosen), a mean over a run.
 
-    Size and noise as for Adult at q = .1 (5.4): sparse rows, a sum of clipped losses, C = 3.
+    Algorithm 2 as for Adult at q = .1 (5.4): sparse rows, sums of clipped losses, C = 3; both
+    budgets grow after every failed search.
     """
-    d, part = 124, epsilon / PARTS
-    m = round(RATE * ROWS)
-    x = (random.random((m, d)) < 0.11).astype(float)
+    d, m = 124, RATE * ROWS
+    x = (random.random((ROWS, d)) < 0.11).astype(float)
     logit = x @ random.normal(size=d) - 1.2
-    x[random.random(m) > special.expit(logit)] *= -1.0  # the label, in the row
-    noise = 3.0 / part * random.normal(size=d)  # sqrt(C^2/(2 rho))
-    g = (m * logistic_gradient(np.zeros(d), x) + noise) / m
-    sizes = 2.0 * 0.8 ** np.arange(20)
-    gained = [decrease(x, np.zeros(d), -eta * g, 1.0, False) for eta in sizes]
-    queries = gained - 0.5 * sizes * (g @ g)
-    law = above_threshold_distribution(queries, "laplace", 2.0 / part, 4.0 / part)[:-1]
-    return float(law[queries >= 0.0].sum() / law.sum())
+    x[random.random(ROWS) > special.expit(logit)] *= -1.0  # the label, in the row
+    w, before, shares, chosen = np.zeros(d), None, [], []
+    of_gradient = of_search = epsilon / PARTS
+    while len(chosen) < steps:
+        batch = x[random.random(ROWS) < RATE]
+        noise = 3.0 / of_gradient * random.normal(size=d)  # sqrt(C^2/(2 rho))
+        c = special.expit(-(batch @ w))
+        c *= np.minimum(1.0, 3.0 / np.maximum(c * np.linalg.norm(batch, axis=1), 1e-300))
+        g = (noise - c @ batch) / m
+        g = g if before is None else (before + g) / 2.0
+        sizes = start * 0.8 ** np.arange(20)
+        gained = [decrease(batch, w, w - eta * g, 1.0, False) for eta in sizes]
+        queries = gained - 0.5 * sizes * (g @ g)
+        law = above_threshold_distribution(queries, "laplace", 2.0 / of_search, 4.0 / of_search)
+        found = law[:-1]
+        shares.append(float(found[queries >= 0.0].sum() / found.sum()))
+        place = random.choice(law.size, p=law / law.sum())
+        if place == sizes.size:
+            before, of_gradient, of_search = g, 1.3**0.5 * of_gradient, 1.3 * of_search
+            continue
+        before, w = None, w - sizes[place] * g
+        chosen.append(float(sizes[place]))
+        if len(chosen) % 10 == 0:
+            start = min(1.2 * max(chosen[-10:]), start)
+    return float(np.mean(shares))
+
+
+def of_a_run(effort: Effort, epsilon: float, starts: Sequence[float]) -> list[float]:
+    """Return the probability for each first step size, a mean over runs of 20 steps or of 50."""
+    seeds, steps = range(effort.cases(1, 5)), effort.cases(20, 50)
+    return [
+        float(np.mean([satisfied(epsilon, start, steps, effort.random(k)) for k in seeds]))
+        for start in starts
+    ]
+
+
+def at_any_start(effort: Effort) -> Iterator[Evidence]:
+    """Look for a first step size, which the paper does not give, at which the sentence is true."""
+    starts = (2.0, 1.0, 0.1, 0.01, 0.001)
+    best = max(of_a_run(effort, 0.05, starts))
+    yield printed("P, best of eta_0 from 2 to .001, epsilon = .05", best, ">=", 0.9)
 
 
 @register(
     "002-15",
     "Abstract; 4.1",
     "the search chooses a step that satisfies the Armijo condition with high probability",
-    "true of the condition as queried (002-9); an accepted step misses it by at most 4 ln(2 i/(3 "
-    "eta)) units of noise, with probability 1 - eta; a query near the condition is answered at "
-    "random at epsilon = .05",
-    verdict="sharpened",
-    says="'chooses the step size satisfying the Armijo condition (with high probability)'",
-    hypotheses="first iteration, the parameters of 5.4 at epsilon = .4, rows like Adult's",
+    "with a probability that depends on the budget: over a run at epsilon = .05 it is that of a "
+    "coin, at 1.6 it is high if eta_0 is small. An accepted step misses the query by at most 4 "
+    "ln(2 i/(3 eta)) units of noise, with probability 1 - eta",
+    verdict="corrected",
+    says="'chooses the step size satisfying the Armijo condition (with high probability)'; 'to "
+    "improve the probability' it increases the budget",
+    hypotheses="the condition as queried (002-9), a sum of clipped losses; the parameters of 5.4, "
+    "which leave eta_0 open, on rows like Adult's; both budgets grow after every failed search",
+    changes="'With high probability' read as: with a probability that tends to 1 as the budget "
+    "grows. At epsilon = .05, the smallest of section 5, no eta_0 makes it high.",
+    adversary=at_any_start,
 )
 def noisy_answers(effort: Effort) -> Iterator[Evidence]:
-    """Sum exact laws of searches and of one query, losses at most 1."""
-    shares = [chosen_step(0.4, effort.random(seed)) for seed in range(effort.cases(6, 40))]
-    what = "mean P(the step found satisfies its query), 20 steps, epsilon = .4"
-    yield printed(what, float(np.mean(shares)), ">=", 0.9, cases=len(shares))
+    """Follow runs, with the exact law of every search; then single queries, losses at most 1."""
+    starts = 2.0, 1.0, 0.1
+    what = "P(a step satisfies its query), mean over a run, best of eta_0 = 2, 1, .1, epsilon = "
+    yield printed(f"{what}.05", max(of_a_run(effort, 0.05, starts)), ">=", 0.9)
+    yield used(f"{what}1.6", max(of_a_run(effort, 1.6, starts)), ">=", 0.9)
     part = 0.05 / PARTS * RATE * ROWS  # one record moves the mean query by 1/(q n)
     law = above_threshold_distribution(np.array([-0.3]), "laplace", 2.0 / part, 4.0 / part)
     yield used("P(a step that misses by .3 is accepted), epsilon = .05", law[0], ">=", 0.4)
