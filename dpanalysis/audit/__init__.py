@@ -44,7 +44,7 @@ _NAMES = {
     "subsampled_gaussian subsampled_laplace",
     "recording": "Finding Recording record",
     "verify": "GaussianPrivacy Verdict verify_privacy",
-    ".papers.claim": "Claim Effort Evidence NotChecked Paper premise printed step used",
+    ".papers.claim": "Claim Effort Evidence NotChecked Paper premise printed reading step used",
     ".papers.registry": "Claims claims register",
     ".papers.report": "Table",
 }
@@ -73,6 +73,7 @@ __all__ = [
     "premise",
     "printed",
     "privacy_profile",
+    "reading",
     "record",
     "register",
     "renyi_divergence",

@@ -161,7 +161,7 @@ def _same(one: str, other: str) -> bool:
 
 # Evidence
 
-_ABOUT = ("printed", "used", "step", "premise")
+_ABOUT = ("printed", "reading", "used", "step", "premise")
 
 # Significant digits shown: more if four would make the value look equal to its bound.
 _DIGITS, _MOST_DIGITS = 4, 8
@@ -173,9 +173,9 @@ class Evidence:
 
     Attributes
     ----------
-    about : {"printed", "used", "step", "premise"}
-        What the comparison tests: the printed statement, the one used here, a step of the printed
-        proof, or a hypothesis of the printed statement.
+    about : {"printed", "reading", "used", "step", "premise"}
+        What the comparison tests: the printed statement, one of its readings, the one used here, a
+        step of the printed proof, or a hypothesis of the printed statement.
     what : str
         What ``value`` is and where it was found.
     value : float
@@ -300,6 +300,21 @@ class _Options(TypedDict, total=False):
     cases: int | None
 
 
+def reading(
+    what: str, value: ArrayLike, sense: str, bound: float, **options: Unpack[_Options]
+) -> Evidence:
+    """Return evidence about the printed statement in one of several readings or settings.
+
+    For what a paper leaves open. The parameters are those of :func:`printed`.
+
+    Examples
+    --------
+    >>> reading("probability, at the largest budget", 0.99, ">=", 0.9).holds
+    True
+    """
+    return replace(printed(what, value, sense, bound, **options), about="reading")
+
+
 def used(
     what: str, value: ArrayLike, sense: str, bound: float, **options: Unpack[_Options]
 ) -> Evidence:
@@ -406,6 +421,8 @@ VERDICTS = {
     "holds": "as printed; the search found no violation",
     "repaired": "the printed statement holds; a step of its proof does not",
     "sharpened": "the printed statement holds; a sharper one is used",
+    "open": "what the paper leaves open decides it: true in one reading or setting, and false in "
+    "another",
     "corrected": "the printed statement is violated; the one used here is not",
     "refuted": "the printed statement is violated; nothing replaces it",
 }
@@ -493,7 +510,7 @@ class Claim:
 
     def run(self, effort: Effort | None = None) -> Outcome:
         """Recompute the evidence; an error in the check is a failure, not an exception."""
-        found = _recomputed(self.check, effort or Effort(), ("printed", "used", "step"))
+        found = _recomputed(self.check, effort or Effort(), ("printed", "reading", "used", "step"))
         evidence, seconds, error, missing = found
         if not evidence and error is None and missing is None:
             error = "the check compares nothing: it must yield printed(...) or used(...)"
@@ -569,9 +586,12 @@ class Outcome:
         if self.error is not None or not self.evidence:
             return "error"
         of = {about: [e for e in self.evidence if e.about == about] for about in _ABOUT}
-        if not of["printed"] or not all(e.holds for e in of["used"]):
+        readings = [e.holds for e in of["reading"]]
+        if not (of["printed"] or readings) or not all(e.holds for e in of["used"]):
             return "broken"
-        if all(e.holds for e in of["printed"]):
+        if all(e.holds for e in of["printed"]) and (any(readings) or not readings):
+            if not all(readings):
+                return "open"
             if not all(e.holds for e in of["step"]):
                 return "repaired"
             return "sharpened" if of["used"] else "holds"

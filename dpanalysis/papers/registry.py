@@ -29,6 +29,7 @@ from .claim import (
     Paper,
     premise,
     printed,
+    reading,
     step,
     used,
 )
@@ -49,6 +50,7 @@ __all__ = [
     "load",
     "premise",
     "printed",
+    "reading",
     "register",
     "step",
     "used",
@@ -105,9 +107,10 @@ def register(
         Theorem, equation or section.
     printed, used : str
         The statement as printed, and the true one ("" where they are the same); Markdown.
-    verdict : {"holds", "repaired", "sharpened", "corrected", "refuted"}
+    verdict : {"holds", "repaired", "sharpened", "open", "corrected", "refuted"}
         The verdict that the evidence must give; otherwise the claim fails. "repaired": the printed
-        statement holds, a step of its proof does not.
+        statement holds, a step of its proof does not. "open": it is true in one reading, false in
+        another.
     says, hypotheses, changes : str, optional
         What the paper says, in its own words; which hypotheses of the printed statement the check
         satisfies; and what would change the verdict.
@@ -124,6 +127,7 @@ def register(
     Paper or callable
         The paper; or a decorator that turns a check into a :class:`Claim`. A check takes an
         :class:`Effort` and yields evidence: :func:`printed` about the printed statement,
+        :func:`reading` about one of its readings,
         :func:`used` about the one used here, :func:`step` about a step of the printed proof.
 
     Raises
@@ -182,7 +186,7 @@ def register(
 
 def _enter(claim: Claim) -> Claim:
     ours = _home(claim).startswith("dpanalysis.papers.") and _home(claim).count(".") > 2
-    if ours and claim.verdict in AGAINST and not (claim.says and claim.changes):
+    if ours and claim.verdict in (*AGAINST, "open") and not (claim.says and claim.changes):
         raise ValueError(f"says and changes must be given, {claim.id} is {claim.verdict!r}")
     # Of two threads, or two decorators with the same id, only one can register its claim.
     if _CLAIMS.setdefault(claim.id, claim) is not claim:

@@ -176,7 +176,8 @@ def _lines(outcome: Outcome, words: Words) -> Iterator[str]:
     failed = f"  FAILED (expected: {words.name(outcome.expected)})" if outcome.failed else ""
     head = f"{claim.id:6}  {words.of(claim, outcome.verdict):9}  {_plain(claim.source)}{failed}"
     yield f"{head:<{WIDTH - 9}} {outcome.seconds:6.1f} s"
-    names = {"premise": "premise", "printed": words.first, "step": "step", "used": words.second}
+    names = {about: about for about in ("premise", "reading", "step")}
+    names |= {"printed": words.first, "used": words.second}
     for about, statement, evidence in _halves(outcome, words):
         yield from _wrapped(f"{names[about]:>9}  ", _plain(statement))
         for item in evidence:
@@ -192,8 +193,10 @@ def _lines(outcome: Outcome, words: Words) -> Iterator[str]:
 def _halves(outcome: Outcome, words: Words) -> Iterator[tuple[str, str, list[Evidence]]]:
     """Yield each statement with its evidence; premises come first, steps after the claim."""
     claim = outcome.claim
-    statements = {"premise": "", "printed": claim.printed, "step": "", "used": claim.used}
+    statements = dict.fromkeys(("premise", "printed", "reading", "step", "used"), "")
+    statements |= {"printed": claim.printed, "used": claim.used}
     same = {"premise": "its hypotheses", "step": "of the printed proof"}
+    same["reading"] = "what the paper leaves open"
     for about, statement in statements.items():
         evidence = [item for item in outcome.evidence if item.about == about]
         if statement or evidence:
@@ -372,7 +375,7 @@ table.claims { border-collapse: collapse; width: 100%; margin-bottom: 2em; }
 .claims .source { color: #666; font-size: 90%; white-space: normal; }
 .claims .violated { color: #a4161a; }
 .holds, .repaired, .sharpened, .stands { color: #1b6e3c; font-weight: 600; }
-.corrected { color: #a15c00; font-weight: 600; }
+.corrected, .open { color: #a15c00; font-weight: 600; }
 .refuted, .broken, .error, .falls { color: #a4161a; font-weight: 600; }
 .claims tr.failed { background: #ffe3e3; }
 .claims pre { white-space: pre-wrap; }

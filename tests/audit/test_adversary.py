@@ -166,7 +166,7 @@ def test_a_verdict_against_a_paper_of_this_package_needs_words(monkeypatch):
 
     registry.register("999-1", "(1)", "p", verdict="refuted")(check)
     check.__module__ = "dpanalysis.papers.accounting.releases"
-    for verdict in registry.AGAINST:
+    for verdict in (*registry.AGAINST, "open"):
         with pytest.raises(ValueError, match="says and changes must be given, 999-2 is"):
             registry.register("999-2", "(2)", "p", verdict=verdict, says="so")(check)
     registry.register("999-3", "(3)", "p", verdict="refuted", says="so", changes="this")(check)

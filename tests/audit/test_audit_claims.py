@@ -24,6 +24,7 @@ from dpanalysis.papers.registry import (
     Outcome,
     Table,
     printed,
+    reading,
     used,
 )
 from dpanalysis.papers.report import PAPERS
@@ -86,6 +87,12 @@ GOOD, BAD = (1.0, "<=", 2.0), (3.0, "<=", 2.0)
     [
         ([printed("x", *GOOD)], "holds"),
         ([printed("x", *GOOD), used("x", *GOOD)], "sharpened"),
+        ([reading("x", *GOOD), reading("x", *BAD)], "open"),
+        ([printed("x", *GOOD), reading("x", *BAD), reading("x", *GOOD)], "open"),
+        ([printed("x", *BAD), reading("x", *GOOD), reading("x", *BAD)], "refuted"),
+        ([reading("x", *GOOD), used("x", *GOOD)], "sharpened"),
+        ([printed("x", *GOOD), reading("x", *BAD), used("x", *GOOD)], "corrected"),
+        ([reading("x", *GOOD), reading("x", *BAD), used("x", *BAD)], "broken"),
         ([printed("x", *BAD), printed("x", *GOOD), used("x", *GOOD)], "corrected"),
         ([printed("x", *BAD)], "refuted"),
         ([printed("x", *GOOD), used("x", *BAD)], "broken"),

@@ -96,17 +96,20 @@ def logistic_norm(worker: Worker, effort: Effort) -> Iterator[Evidence]:
         )
 
 
-def _intercept_delta(labels: np.ndarray) -> float:
-    """Return a lower bound on delta at epsilon = 1 of coefficient and intercept, within a box.
+_BOX = 40.0, 60.0  # largest coefficient and intercept that are looked at
 
-    One feature, C = 1, data_norm = 1; all rows are 0, except the first of one data set, which
-    is 1. The noise has density exp(-|b|/scale)/(2 pi scale^2). Noise for which the objective has no
-    minimum is not counted.
+
+def _intercept_densities(
+    labels: np.ndarray, w: np.ndarray, c: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return both densities of coefficient and intercept.
+
+    One feature, C = 1, data_norm = 1; all rows are 0, except the first of the second data set,
+    which is 1. The noise has density exp(-|b|/scale)/(2 pi scale^2). Noise for which the objective
+    has no minimum is not counted.
     """
     norm = math.sqrt(2.0)
     scale = 2.0 * norm / (1.0 - 2.0 * math.log1p(0.25 * norm))
-    w, c = np.meshgrid(np.linspace(-40.0, 40.0, 401), np.linspace(-60.0, 60.0, 401))
-    cell = (w[0, 1] - w[0, 0]) * (c[1, 0] - c[0, 0])
 
     def density(x: float) -> np.ndarray:
         slope_w, slope_c = w.copy(), np.zeros_like(w)
@@ -121,7 +124,14 @@ def _intercept_delta(labels: np.ndarray) -> float:
         noise = np.exp(-np.hypot(slope_w, slope_c) / scale) / (2.0 * math.pi * scale**2)
         return noise * determinant
 
-    p, q = density(0.0), density(1.0)
+    return density(0.0), density(1.0)
+
+
+def _intercept_delta(labels: np.ndarray) -> float:
+    """Return a lower bound on delta at epsilon = 1 of coefficient and intercept, within a box."""
+    w, c = np.meshgrid(*(np.linspace(-most, most, 401) for most in _BOX))
+    cell = (w[0, 1] - w[0, 0]) * (c[1, 0] - c[0, 0])
+    p, q = _intercept_densities(labels, w, c)
     return cell * max(float(np.maximum(a - math.e * b, 0.0).sum()) for a, b in ((p, q), (q, p)))
 
 
@@ -134,10 +144,9 @@ def _intercept_delta(labels: np.ndarray) -> float:
     "`fit_intercept=False` and a constant column, which the penalty covers",
     configuration="epsilon=1, C=1 (default), data_norm=1, one feature; all rows 0, but for the "
     "first, which is 0 or 1; labels 1, 0, 1, 0, ...; the exact law of the minimiser, of 5 and 30 "
-    "records. Twin: two records, columns x/sqrt(2) and 1/sqrt(2), data_norm=1, by runs",
-    untested="that the solver finds the minimum: the law is that of the minimiser, and 2 x 8,000 "
-    "fits of two records refuted nothing; what it returns where the noise leaves no minimum; other "
-    "shapes of data",
+    "records; and fits of 5 records, by whether the fit is in the set that these laws give. Twin: "
+    "two records, columns x/sqrt(2) and 1/sqrt(2), data_norm=1, by runs",
+    untested="what is returned where the noise leaves no minimum; other shapes of data",
     verdict="corrected",
 )
 def logistic_intercept(worker: Worker, effort: Effort) -> Iterator[Evidence]:
@@ -146,6 +155,17 @@ def logistic_intercept(worker: Worker, effort: Effort) -> Iterator[Evidence]:
         labels = np.arange(records) % 2 == 0
         what = f"{records} records: delta of the exact densities at epsilon = 1, at least"
         yield printed(what, _intercept_delta(labels.astype(float)), "<=", 0.0, tolerance=1e-6)
+    labels = np.arange(5) % 2 == 0
+    fits = _models(worker, "LogisticRegression", ["coef_", "intercept_"], data_norm=1.0)
+
+    def in_the_set(data: Any, rng: np.random.Generator, size: int) -> np.ndarray:
+        w, c = fits(data, rng, size).T
+        p, q = _intercept_densities(labels.astype(float), w, c)
+        return (q > math.e * p) & (np.abs(w) < _BOX[0]) & (np.abs(c) < _BOX[1])
+
+    pair = [{"X": _rows(x, 0.0, 0.0, 0.0, 0.0), "y": labels.astype(int)} for x in (0.0, 1.0)]
+    verdict = lower_bound(in_the_set, (pair[0], pair[1]), 1.0, effort.cases(10_000, 30_000))
+    yield printed(**found(verdict, "5 records, fits in the set"))
     labels, rows = np.array([1, 0]), [_rows(x, 0.0) for x in (0.0, 1.0)]
     mechanism = _models(worker, "LogisticRegression", ["coef_"], data_norm=1.0, fit_intercept=False)
     pair = [{"X": np.hstack([X, np.ones((2, 1))]) / math.sqrt(2.0), "y": labels} for X in rows]

@@ -173,13 +173,14 @@ def amplified_composition(worker: Worker, effort: Effort) -> Iterator[Evidence]:
     PACKAGE,
     6,
     f"docstring of `make_population_amplification`; {AMPLIFICATION}.html",
-    f"amplifies measurements of vectors under `L2Distance` too: {PREMISE}",
+    f"accepts measurements of vectors under `L2Distance`, and returns a map for them: {PREMISE}",
     "the map of the measurement without amplification",
     configuration="Gaussian noise of scale 2 for each of 2 of 20 numbers, delta = 0.1 by "
     "`make_fix_delta`; populations at L2 distance 1: all numbers 0, or all 1/sqrt(20), so that "
     "every sample moves by sqrt(1/10)",
     untested="L-infinity distance, which is accepted too; L1 distance, where the amplified map "
-    "holds for Laplace noise; whether the authors meant data sets of records alone",
+    "holds for Laplace noise; the documentation speaks of 'records', so that its authors may have "
+    "meant data sets alone",
     verdict="corrected",
 )
 def amplified_numbers(worker: Worker, effort: Effort) -> Iterator[Evidence]:

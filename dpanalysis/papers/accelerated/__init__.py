@@ -55,7 +55,7 @@ Lemma B.1 | 001-25 |
 (4.7) | used | `theory.multistage_schedule`
 (4.8) | 001-15 |
 (5.1) | 001-16 |
-(5.2) | repaired: 001-17 | a bound, true; its first line has the wrong sign in the exponents and z for z'
+(5.2) | repaired: 001-17 | a bound, true; its first line has the wrong sign in the exponents and z for z', and z in {0, 1}^2 for {-1, 1}
 Figure 1 | not checkable: 001-21 | our text has no figures; the one of the authors' repository, and ours: `python -m figures kuru_fig1`
 Figure 2 | not checkable: 001-22 | our text has no figures; the one of the authors' repository, and ours: `python -m figures kuru_fig2`
 Figure 3 | drawn: 001-19 001-23 001-27 001-28 001-33 | with noise that is private, and published curves: `python -m figures kuru_fig3`

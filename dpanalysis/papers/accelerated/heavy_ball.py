@@ -257,7 +257,9 @@ def noise_term(spectrum: Array, alpha: float, beta: float, variance: float) -> f
     "the constant of ||T_i^t||, the figure C_t = t.",
     hypotheses="quadratics, rate < 1, independent noise; the hypothesis on x_t alone is 001-30",
     changes="A proof that keeps the factor L/2 of the function, with C_t = max(1, sqrt(L/2)) "
-    "max_i ||T_i^t|| / rate^t, as here.",
+    "max_i ||T_i^t|| / rate^t, as here. In (B.3) m(alpha, beta) is also the trace for one of the "
+    "two points of the state, which has twice as much (the factor L in place of L/2 makes up for "
+    "it), and the permutation is one for diagonal Q alone: otherwise it is orthogonal.",
 )
 def quadratic_bound(effort: Effort) -> Iterator[Evidence]:
     """Use powers of the 2 x 2 matrices, and the Lyapunov equation for the stationary gap."""

@@ -22,7 +22,7 @@ Definition A.1 | used | (epsilon, delta)-DP, replace-one: `privacy.epsilon`
 Definition A.2 | used | `audit.renyi_divergence`
 Definition A.3 | used | Renyi DP: `Event.rdp_cost`
 Definition A.4 | used | zCDP: `Event.zcdp_cost`
-Definition B.1 | 003-31 | of Dwork, Roth (2014), for epsilon < 1, which it does not say; Theorem B.8 has it
+Definition B.1 | 003-31 | of Dwork, Roth (2014), for epsilon < 1, which it does not say, and with the sensitivity once; Theorem B.8 has both
 Assumption 1 | 003-15 |
 Assumption 2 | 003-1 003-5 003-15 |
 Algorithm 1 | 003-2 003-4 | `methods.SecondOrder`
@@ -30,6 +30,7 @@ Algorithm 2 | 003-6 003-16 |
 Algorithm 3 | 003-7 | `methods.SecondOrder(step="line_search")`
 Theorem 1 | 003-2 003-3 003-4 | with T in place of the realized numbers it holds, from w0 = 0
 Lemma 2 | 003-8 003-30 | (11) for the step that is taken
+Remark after Lemma 2 | 003-32 | a slip: MIN_DEC is larger
 Corollary 3 | 003-17 003-30 |
 Theorem 4 | 003-21 003-29 | n_min lacks factors of the sensitivities; (12), the growth, has them
 Theorem 5 | 003-3 003-6 |
@@ -47,12 +48,12 @@ Lemma B.1 | holds: 003-18 | of Kohler, Lucchi (2017), cited: exact tails in one 
 Lemma B.2 | holds: 003-18 | of Kohler, Lucchi (2017), cited: exact tails in one dimension
 Theorem B.3 | 003-18 003-23 |
 Theorem B.4 | bounds-18 |
-Theorem B.5 | 003-3 003-19 |
+Theorem B.5 | 003-19 |
 Proposition B.1 | standard | basic composition of (epsilon, delta)
 Theorem B.6 | 003-25 |
 Theorem B.7 | holds: 003-26 | of Dwork, Roth (2014); its corollary fails where delta' is nearly 1, and is used for delta/2
 Theorem B.8 | 003-20 |
-Theorem B.9 | 003-24 |
+Theorem B.9 | 003-24 | its "sqrt(rho) = O(eps d sqrt(ln(1/delta)))" has a d too many, and its proof, like that of Theorem 4, max(eps_g, eps_H^(-3/2)) for max(1/eps_g, eps_H^(-3/2)): slips
 Lemma C.1 | 003-11 |
 Lemma D.1 | 003-8 003-30 | Lemma 2 again
 Lemma D.2 | 003-8 | Lemma 6 again
@@ -94,7 +95,7 @@ Headline: the mini-batch version keeps the complexity | 003-24 |
 Headline: the tests find second-order points | 003-12 | `python -m figures second_order_saddle` has an instance where curvature matters
 Headline: line search, batches and two phases speed it up | drawn | `python -m figures second_order_tables`
 Headline: fewer iterations than DP-TR, and a lower final loss | 003-27 | depends on G and M, which the paper does not give
-Headline: 2OPT-LS consistently outperforms DP-TR | 003-28 | on loose solutions
+Headline: 2OPT-LS consistently outperforms DP-TR | 003-28 | on loose solutions at epsilon = 1
 Headline: faster than DP-TR in runtime | not checkable | depends on their machine and code; seconds of both methods here: `python -m figures second_order_tables`
 Headline: few Hessian evaluations are needed | drawn | `python -m figures second_order_tables`
 """

@@ -22,7 +22,7 @@ from ...privacy.accounting.relations import REPLACE_ONE
 from ...privacy.facts import PublicFacts
 from ...problems import ERM, RowBound
 from ...regularizers import GemanMcClure
-from ..registry import Effort, Evidence, premise, printed, register, used
+from ..registry import Effort, Evidence, premise, printed, reading, register, used
 from ..tools import Array, search_max, unit
 from .convergence import CONSTANTS, SEARCH, SHORT
 
@@ -182,8 +182,8 @@ class AsIf(ERM):
 
 
 @lru_cache(maxsize=16)
-def runs_at(G: float, M: float, name: str, runs: int) -> tuple[float, float]:
-    """Return mean iterations and final loss of runs from 0 to a loose solution, epsilon = 1."""
+def runs_at(G: float, M: float, name: str, runs: int, epsilon: float) -> tuple[float, float]:
+    """Return mean iterations and final loss of runs from 0 to a loose solution."""
     # Two Gaussian clouds of the size of IJCNN, rows of norm 1, lambda = .001.
     random, n, d = np.random.default_rng(0), 49_990, 22
     y = np.where(random.random(n) < 0.2, 1.0, -1.0)
@@ -200,16 +200,18 @@ def runs_at(G: float, M: float, name: str, runs: int) -> tuple[float, float]:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "n = .* is below n_min", UserWarning)
         for seed in range(runs):
-            budget = Budget(1.0, 1e-6, REPLACE_ONE)
+            budget = Budget(epsilon, 1e-6, REPLACE_ONE)
             run = minimize(problem, method, budget, rng=seed, record=())
             found.append((run.iterations, float(problem.value(run.w[0]))))
     iterations, loss = np.mean(found, axis=0)
     return float(iterations), float(loss)
 
 
-def beside_trust_region(name: str, G: float, M: float, runs: int) -> tuple[float, float]:
+def beside_trust_region(
+    name: str, G: float, M: float, runs: int, epsilon: float = 1.0
+) -> tuple[float, float]:
     """Return iterations and final loss, relative to DP-TR."""
-    ours, theirs = runs_at(G, M, name, runs), runs_at(G, M, "DP-TR", runs)
+    ours, theirs = (runs_at(G, M, each, runs, epsilon) for each in (name, "DP-TR"))
     return ours[0] / theirs[0], ours[1] / theirs[1]
 
 
@@ -221,7 +223,7 @@ def beside_trust_region(name: str, G: float, M: float, runs: int) -> tuple[float
     "takes fewer iterations with the sharp G = .25, to nearly the same loss, and more with G = 1, "
     "to a lower loss. With M = .10, sharp for the rows of norm 1 here, fewer iterations are not "
     "found in any setting of Covertype and IJCNN (`figures second_order_tables`)",
-    verdict="sharpened",
+    verdict="open",
     says="'our algorithm requires fewer iterations than DP-TR'; 'OPT outperforms TR, with much "
     "less runtime and lower final loss'",
     hypotheses="a loose solution, epsilon = 1; synthetic rows, as many and as long as those of "
@@ -232,13 +234,13 @@ def short_steps(effort: Effort) -> Iterator[Evidence]:
     """Run both with the constants most favorable to the paper, and with the sharp ones."""
     runs = effort.cases(1, 5)
     few, same = beside_trust_region("OPT", CONSTANTS.G, 1.0, runs)
-    yield printed("iterations, OPT / DP-TR, G = .25, M = 1", few, "<=", 1.0, cases=runs)
+    yield reading("iterations, OPT / DP-TR, G = .25, M = 1", few, "<=", 1.0, cases=runs)
     yield used("final loss, OPT / DP-TR, G = .25, M = 1", same, "<=", 1.05, cases=runs)
     many, low = beside_trust_region("OPT", 1.0, 1.0, runs)
-    yield printed("final loss, OPT / DP-TR, G = M = 1", low, "<=", 1.0, cases=runs)
+    yield reading("final loss, OPT / DP-TR, G = M = 1", low, "<=", 1.0, cases=runs)
     sharp, _ = beside_trust_region("OPT", CONSTANTS.G, CONSTANTS.M, runs)
     what = "iterations, OPT / DP-TR, sharp G and M, and G = M = 1"
-    yield used(what, [sharp, many], ">=", 1.0)
+    yield reading(what, [sharp, many], "<=", 1.0)
 
 
 @register(
@@ -246,19 +248,20 @@ def short_steps(effort: Effort) -> Iterator[Evidence]:
     "Section 5",
     "2OPT-LS consistently outperforms DP-TR in numerical experiments (the measure is left open: "
     "here iterations and loss)",
-    "true for loose solutions of these clouds. Not found with the sharp constants in most settings "
+    "true for loose solutions of these clouds at epsilon = 1, not at .2. Not found with the sharp "
+    "constants in most settings "
     "of Covertype and IJCNN from 0, where it also stops in fewer, tight ones included; from a "
     "random start it takes fewer iterations in most (`python -m figures second_order_tables`)",
-    verdict="sharpened",
+    verdict="open",
     says="'2OPT-LS ... consistently outperform DP-TR in numerical experiments'",
-    hypotheses="a loose solution, epsilon = 1; synthetic rows, as many and as long as those of "
-    "IJCNN",
+    hypotheses="a loose solution; synthetic rows, as many and as long as those of IJCNN",
     changes="G, M, the start and the steps of the experiments, which the paper does not state",
 )
 def two_phases(effort: Effort) -> Iterator[Evidence]:
     """Run both with G = M = 1, and with the sharp constants."""
     runs = effort.cases(1, 5)
-    ratios = beside_trust_region("2OPT-LS", 1.0, 1.0, runs)
-    yield printed("iterations and loss, 2OPT-LS / DP-TR, G = M = 1", ratios, "<=", 1.0)
+    what = "iterations and loss, 2OPT-LS / DP-TR, G = M = 1, epsilon = "
+    yield reading(f"{what}1", beside_trust_region("2OPT-LS", 1.0, 1.0, runs), "<=", 1.0)
+    yield reading(f"{what}.2", beside_trust_region("2OPT-LS", 1.0, 1.0, runs, 0.2), "<=", 1.0)
     few, _ = beside_trust_region("2OPT-LS", CONSTANTS.G, CONSTANTS.M, runs)
     yield used("iterations, 2OPT-LS / DP-TR, sharp G and M", few, "<=", 1.0, cases=runs)

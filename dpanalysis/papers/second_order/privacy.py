@@ -260,15 +260,16 @@ def run_of_no_steps(effort: Effort) -> Iterator[Evidence]:
 
 @register(
     "003-3",
-    "Theorems 1, 5, B.5",
+    "Theorems 1, 5",
     "a run that took k_g gradient and k_H curvature steps is rho-zCDP, rho computed from them",
     "no guarantee: neither what these numbers reveal nor the last evaluation is counted; the worst "
     "case T, which the theorems state too, is a guarantee, as is a zCDP filter that stops the run",
     verdict="corrected",
     says="'Suppose a run of Algorithm 1 takes k_g gradient steps and k_H negative curvature steps. "
-    "Then the run is rho-zCDP'; Theorem B.5 says 'data-dependent'",
+    "Then the run is rho-zCDP'; Theorem B.5, with the words 'data-dependent', is 003-19",
     hypotheses="logistic rows of norm 1, sigma_g = 1; f(w0) public or with sigma_f = 10",
-    changes="a definition of privacy that depends on the run; with T the statement is true",
+    changes="a definition of privacy that depends on the run; with T the statement is true, but "
+    "for the size of z in (6), 003-4",
     adversary=run_of_no_steps,
 )
 def realized_cost(effort: Effort) -> Iterator[Evidence]:
@@ -714,7 +715,10 @@ def small_fraction(effort: Effort) -> Iterator[Evidence]:
 
 
 def for_definition_b1(effort: Effort) -> Iterator[Evidence]:
-    """Read the sensitivity as counted once, in the paper's favor: at 1 it makes no difference."""
+    """Violate it in both ways: by a large epsilon, where the sensitivity, 1, makes no difference.
+
+    And, for epsilon in (0, 1) as in the source, by a small sensitivity, as that of a mean is.
+    """
     delta, epsilon = 1e-5, 20.0
     noise = math.sqrt(2.0 * math.log(1.25 / delta)) / epsilon
     yield premise(
@@ -727,6 +731,10 @@ def for_definition_b1(effort: Effort) -> Iterator[Evidence]:
     above = stats.norm.sf((limit - 1.0) / noise)
     exact = above - math.exp(epsilon + stats.norm.logsf(limit / noise))
     yield printed("delta of Gaussian noise, epsilon = 20, sensitivity 1", exact, "<=", delta)
+    sensitivity, epsilon = 0.1, 0.5
+    deviation = sensitivity * math.sqrt(2.0 * math.log(1.25 / delta)) * sensitivity / epsilon
+    exact = gaussian_delta(deviation / sensitivity, epsilon)
+    yield printed("the same, epsilon = .5, sensitivity .1", exact, "<=", delta)
 
 
 @register(
@@ -739,9 +747,9 @@ def for_definition_b1(effort: Effort) -> Iterator[Evidence]:
     verdict="corrected",
     says="'sigma >= sqrt(2 ln(1.25/delta)) Delta_2(f)/eps. Then, the Gaussian Mechanism G_sigma h "
     "satisfies (eps, delta)-differential privacy.'",
-    hypotheses="sensitivity 1, delta = 1e-5, epsilon = 20",
-    changes="'For any epsilon in (0, 1)', the words of the source: Theorem B.8, which uses it, has "
-    "its epsilons below 1.",
+    hypotheses="delta = 1e-5; sensitivity 1 and epsilon = 20, sensitivity .1 and epsilon = .5",
+    changes="Both of 'for any epsilon in (0, 1)', the words of the source, and a variance of "
+    "sigma^2 alone. Theorem B.8, which uses it, has its epsilons below 1 and the sensitivity once.",
     adversary=for_definition_b1,
 )
 def gaussian_definition(effort: Effort) -> Iterator[Evidence]:

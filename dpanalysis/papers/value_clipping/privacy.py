@@ -149,7 +149,8 @@ def delta_above_half(effort: Effort) -> Iterator[Evidence]:
     hypotheses="delta = .6, B = n, any T >= 1000, sigma of (2), one iterate released, for any c2",
     changes="A bound on epsilon, such as that of 000-9: the epsilon of the violations is 100 or "
     "more; at 1/2, with one iterate released, none is known. The range of delta is a misprint, as "
-    "no budget has such a delta; the rate of Theorem 4.5 stands.",
+    "no budget has such a delta; the rate of Theorem 4.5 stands. Its proof (B.3) bounds "
+    "E(X | A) by 2 E(X), where P(A) >= 1 - delta' must be a half or more.",
     adversary=delta_above_half,
 )
 def range_of_delta(effort: Effort) -> Iterator[Evidence]:
