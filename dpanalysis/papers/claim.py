@@ -510,7 +510,7 @@ class Claim:
 
     def run(self, effort: Effort | None = None) -> Outcome:
         """Recompute the evidence; an error in the check is a failure, not an exception."""
-        found = _recomputed(self.check, effort or Effort(), ("printed", "reading", "used", "step"))
+        found = _recomputed(self.check, effort or Effort(), ("printed", "used", "reading", "step"))
         evidence, seconds, error, missing = found
         if not evidence and error is None and missing is None:
             error = "the check compares nothing: it must yield printed(...) or used(...)"

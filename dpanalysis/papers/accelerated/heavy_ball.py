@@ -351,7 +351,9 @@ def for_noise_given_the_point(effort: Effort) -> Iterator[Evidence]:
     "w_t hold exactly; w_t depends on earlier noise, which that of (3.1) does not",
     changes="Conditions on the state xi_t = (x_t, x_{t-1}), the words of section 1: then it holds, "
     "and 001-7 judges it, as it does read as a theorem on the noise of DP-SHB alone (its first "
-    "words). Only the conditions as displayed, on x_t, are too weak.",
+    "words). Only the conditions as displayed, on x_t, are too weak. Noise that is only "
+    "'uncorrelated with the state', the words with which section 1 begins, has E(w_t' grad F(x_t)) "
+    "= 0, which the proof of (3.15) needs, if grad F is linear.",
     adversary=for_noise_given_the_point,
 )
 def noise_given_the_point(effort: Effort) -> Iterator[Evidence]:

@@ -211,7 +211,7 @@ def multistage_bound(effort: Effort) -> Iterator[Evidence]:
         gaps = quadratic_gaps(spectrum, steps, random.exponential(size=3), variance)
         bound = a0 * gaps[0] + 0.5 * 3.0 * float(a @ variance)
         shares.append(gaps[-1] / bound)
-    yield reading(what + "reset, quadratics", shares, "<=", 1.0, tolerance=1e-9)
+    yield used(what + "reset, quadratics", shares, "<=", 1.0, tolerance=1e-9)
     shares = []
     for _ in range(effort.cases(60, 1000)):
         mu, first = log_uniform(random, 0.05, 0.9), int(random.integers(1, 8))
@@ -225,7 +225,7 @@ def multistage_bound(effort: Effort) -> Iterator[Evidence]:
         gaps = expected_gaps(function, steps, start, noises)
         bound = a0 * gaps[0] + 0.5 * float(a @ (noises * noises).sum(1))
         shares.append(gaps[-1] / bound)
-    yield reading(what + "reset, functions of the class", shares, "<=", 1.0, tolerance=1e-9)
+    yield used(what + "reset, functions of the class", shares, "<=", 1.0, tolerance=1e-9)
 
 
 def stages_of(mu: float, first: int, T: int) -> tuple[list[SmoothStep], Array]:
