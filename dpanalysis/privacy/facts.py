@@ -188,7 +188,8 @@ class PublicFacts:
         The size is the product of ``sizes``, and 0 only if one of them is.
         """
         bound = math.prod(sizes) or (5e-324 if all(sizes) else 0.0)
-        if math.isfinite(bound) and bound and not (bound >= 1e-250 and self.n * bound <= 1e300):
+        stated = all(map(math.isfinite, sizes))  # their product may overflow
+        if stated and bound and not (bound >= 1e-250 and self.n * bound <= 1e300):
             raise ValueError(
                 f"{what} must be at least 1e-250, and n times it at "
                 f"most 1e300, for sums to be sums: got {bound:g} with n = {self.n}; give the "

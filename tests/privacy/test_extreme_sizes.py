@@ -46,6 +46,8 @@ def test_radii_neither_underflow_nor_overflow(radius, order):
 
 RAY = Ray(ZERO, np.array([1.0]), np.array([0.5]))
 TINY_RAY = Ray(ZERO, np.array([1.0]), np.array([TINY]))
+LONG_RAY = Ray(ZERO, np.array([1.0]), np.array([1e170]))
+SHORT_RAY = Ray(ZERO, np.array([1.0]), np.array([1e-100]))
 
 
 @pytest.mark.parametrize(
@@ -56,6 +58,9 @@ TINY_RAY = Ray(ZERO, np.array([1.0]), np.array([TINY]))
         NoisyMin(np.zeros((2, 1)), 1e307, 1e306),
         FirstDecrease(RAY, np.array([1.0]), 1e305, "laplace", 1e305, 1e305),
         FirstDecrease(TINY_RAY, np.array([0.0]), 1.0, "laplace", 0.02, 0.04, query="slope_clip"),
+        # The product of the clip and the step is infinite, or 0.
+        FirstDecrease(LONG_RAY, np.array([0.0]), 1e150, "laplace", 1.0, 2.0, query="slope_clip"),
+        FirstDecrease(SHORT_RAY, np.array([0.0]), 1e-240, "laplace", 1.0, 2.0, query="slope_clip"),
         NoisyHessian(ZERO, 1e305),
         NoisyCurvature(ZERO, 1e305, 1),
         NoisyDescent(ZERO, TINY, 1, 1, False, "gaussian", TINY),
