@@ -8,9 +8,10 @@ import pytest
 import scipy.sparse as sp
 
 import dpanalysis as dpa
+from dpanalysis import privacy
 from dpanalysis.methods import Method, Step
 from dpanalysis.privacy import Filter, Poisson, WithoutReplacement, epsilon, mechanisms, queries
-from dpanalysis.privacy.events import Event, Gaussian, Repeated, Sampled
+from dpanalysis.privacy.events import Event, Gaussian, Pure, Repeated, Sampled
 from dpanalysis.privacy.facts import gradient_event
 from dpanalysis.privacy.oracle import PrivateOracle
 
@@ -220,6 +221,29 @@ def test_user_defined_events_are_accounted_by_their_own_costs():
     assert epsilon([sampled[0]], 1e-5, ADD, "rdp") >= epsilon([sampled[1]], 1e-5, ADD, "pld")
     with pytest.raises(ValueError, match="an event must cost 0 or more"):
         Filter(dpa.Budget(1.0)).spend(Refund())
+
+
+class RenyiRefund(Event):
+    """An event with a negative cost in one notion alone."""
+
+    def rdp_cost(self, orders):
+        return np.full(np.shape(orders), -1.0)
+
+
+@pytest.mark.parametrize("refund", [Refund(), RenyiRefund()])
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda refund: epsilon([refund, Pure(1.5)], 0.0, ADD),
+        lambda refund: privacy.fits([refund, Pure(1.5)], dpa.Budget(1.0)),
+        lambda refund: privacy.Plan([refund, Pure(1.5)], dpa.Budget(1.0)),
+        lambda refund: Sampled(Poisson(0.1), [refund, Pure(1.5)]),
+        lambda refund: privacy.Ledger(ADD).record(refund),
+    ],
+)
+def test_no_event_pays_for_another(refund, ask):
+    with pytest.raises(ValueError, match="an event must cost 0 or more"):
+        ask(refund)
 
 
 @pytest.mark.parametrize("kind", ["decrease", "min", "gradient"])

@@ -527,3 +527,45 @@ def test_arguments_that_are_no_events_and_no_budget_are_named():
     noisy = lambda scale: privacy.events.Gaussian(scale, 1.0)  # noqa: E731
     with pytest.raises(ValueError, match=r"is too small: .* at delta = 0 only pure releases do"):
         privacy.calibrate(noisy, privacy.Budget(1.0), (0.1, 10.0))
+
+
+@pytest.mark.parametrize("accountant", ["tightest", "zcdp", "rdp", "pld"])
+def test_events_may_come_from_an_iterator(accountant):
+    """An iterator that was read once is empty, and no events fit every budget."""
+    step = Gaussian(0.5, 1.0)
+    budgets = [Budget(1.0, 1e-6, ADD)]
+    if accountant in ("tightest", "zcdp"):
+        budgets.append(Budget.zcdp(0.1, ADD))
+    for budget in budgets:
+        assert not fits(iter([step] * 9), budget, accountant)
+        cost = privacy.spent([step] * 9, budget, accountant)
+        assert privacy.spent((step for _ in range(9)), budget, accountant) == cost
+
+
+@pytest.mark.parametrize("ask", [privacy.spent, privacy.fits, privacy.plan_order])
+def test_what_is_not_a_budget_is_named(ask):
+    with pytest.raises(TypeError, match="budget must be"):
+        ask(privacy.events.Pure(0.5), 1.0)
+
+
+def test_huge_orders_cost_as_if_without_sampling():
+    """No sum of so many terms is formed: it would take all memory."""
+    orders = np.array([1.5, 1e9, math.inf])
+    base = privacy.rdp_laplace(orders, 1.0)
+    for found in (
+        privacy.rdp_poisson(orders, 0.1, lambda a: privacy.rdp_laplace(a, 1.0)),
+        privacy.rdp_without_replacement(orders, 100, 10, lambda a: privacy.rdp_laplace(a, 1.0)),
+    ):
+        assert found[0] < base[0] and found[1] == base[1] and found[2] < base[2]
+    assert privacy.rdp_with_replacement([1e9], 100, 5, 2.0) == pytest.approx(12.5 * 1e9 / 4.0)
+
+
+@pytest.mark.parametrize("epsilon", [math.nan, [0.5, math.nan]])
+def test_delta_at_no_number_is_refused(epsilon):
+    curve = privacy.privacy_curve(privacy.events.Pure(0.5), ADD)
+    for ask in (curve.delta, lambda loss: privacy.gaussian_delta(1.0, loss)):
+        with pytest.raises(ValueError, match="epsilon must not be NaN"):
+            ask(epsilon)
+    for wrong in ("a", math.nan):
+        with pytest.raises(ValueError, match="exact_pair must be"):
+            privacy.rdp_poisson(2.0, 0.1, lambda a: a, exact_pair=wrong)

@@ -96,7 +96,10 @@ def epsilon(events: Events, delta: float, relation: str, accountant: str = "tigh
     """
     check_choice("accountant", accountant, ACCOUNTANTS)
     delta = check_number("delta", delta, low=0.0, high=1.0, high_open=True)
-    groups = group(events, relation)
+    return _epsilon(group(events, relation), delta, accountant)
+
+
+def _epsilon(groups: Groups, delta: float, accountant: str) -> float:
     if accountant != "tightest":
         return _epsilon_by(accountant, groups, delta)
     return min(_epsilon_by(name, groups, delta) for name in _applicable(groups, delta))
@@ -116,9 +119,9 @@ def fits(events: Events, budget: Budget, accountant: str = "tightest") -> bool:
     """
     check_choice("accountant", accountant, ACCOUNTANTS)
     limit = check_budget(budget).limit * (1.0 + 1e-12)
-    groups = group(events, budget.relation)
+    groups = group(events, budget.relation)  # once: events may be an iterator
     if budget.rho is not None or accountant != "tightest":
-        return spent(events, budget, accountant) <= limit
+        return _spent(groups, budget, accountant) <= limit
     return any(
         _epsilon_by(name, groups, budget.delta) <= limit
         for name in _applicable(groups, budget.delta)
@@ -145,13 +148,18 @@ def spent(events: Events, budget: Budget, accountant: str = "tightest") -> float
     >>> spent([Gaussian(2.0, 1.0)] * 4, Budget.zcdp(1.0))
     0.5
     """
+    check_choice("accountant", accountant, ACCOUNTANTS)
+    return _spent(group(events, check_budget(budget).relation), budget, accountant)
+
+
+def _spent(groups: Groups, budget: Budget, accountant: str) -> float:
     if budget.rho is None:
-        return epsilon(events, budget.delta, budget.relation, accountant)
+        return _epsilon(groups, budget.delta, accountant)
     if accountant not in ("tightest", "zcdp"):
         raise IncompatibleAccounting(
             f"a zCDP budget is accounted by 'zcdp' (or 'tightest'), not by {accountant!r}"
         )
-    return _zcdp(group(events, budget.relation))
+    return _zcdp(groups)
 
 
 def spent_without_grid(events: Events, budget: Budget, accountant: str = "tightest") -> float:
@@ -283,7 +291,7 @@ def plan_order(events: Events, budget: Budget) -> float:
     >>> order > 1.0
     True
     """
-    if budget.delta == 0.0:
+    if check_budget(budget).delta == 0.0:
         raise ValueError(f"budget must have delta > 0 to have a best order, got {budget!r}")
     return best_order(group(events, budget.relation), budget.delta)[1]
 

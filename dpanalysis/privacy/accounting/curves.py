@@ -114,6 +114,8 @@ class PrivacyCurve:
     def delta(self, epsilon: ArrayLike) -> Any:
         """Return the least delta at ``epsilon``, which may be any real numbers."""
         loss = check_reals("epsilon", epsilon)
+        if np.isnan(loss).any():
+            raise ValueError(f"epsilon must not be NaN, got {epsilon!r}")
         if self.mu is not None:
             return as_scalar(gaussian_divergence(self.mu, loss))
         x = np.exp(np.minimum(np.abs(loss), _LARGEST_LOSS))

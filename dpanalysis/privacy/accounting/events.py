@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import cache
+from functools import cache, partial
 from operator import attrgetter
 from typing import Any, get_args
 
@@ -216,11 +216,28 @@ def described(events: Sequence[Event], on: str = "") -> str:
     return f"{words}{'; all' if len(events) > 1 else ','} on {on}" if on else words
 
 
+_ORDERS = 1.0 + np.geomspace(1e-3, 1e3, 7)  # at which the costs of others' events are looked at
+
+
+def _check_costs(event: Event) -> None:
+    """Refuse an event that says it costs less than nothing: it would pay for others."""
+    plain_numbers(event)
+    if type(event).__module__.startswith("dpanalysis."):
+        return
+    for stated in (event.pure_cost, event.zcdp_cost, partial(event.rdp_cost, _ORDERS)):
+        cost = np.asarray(stated(), dtype=np.float64)
+        if not (cost >= 0.0).all():
+            lowest = float(cost.min())
+            raise ValueError(
+                f"an event must cost 0 or more, {event!r} says that it costs {lowest!r}"
+            )
+
+
 def check_event(event: Event, relation: str) -> None:
     """Raise TypeError if this is not an event, IncompatibleAccounting for a wrong relation."""
     if not isinstance(event, Event):
         raise TypeError(f"an event is needed, got {event!r}")
-    plain_numbers(event)
+    _check_costs(event)
     if relation not in event.relations:
         raise IncompatibleAccounting(f"{event!r} cannot be accounted under {relation!r}: {PAIRS}")
 
@@ -240,7 +257,7 @@ def check_events(events: Any, *sampled: type[Event]) -> tuple[Event, ...]:
     for event in listed:
         if not isinstance(event, Event):
             raise TypeError(f"events must be events, got {event!r}")
-        plain_numbers(event)
+        _check_costs(event)
         if isinstance(innermost(event), sampled):
             raise ValueError(f"events must not be sampled themselves, got {event!r}")
     return listed
@@ -846,9 +863,9 @@ class GaussianBound(Event):
 
     def rdp_cost(self, orders: ArrayLike) -> NDArray[np.float64]:  # noqa: D102
         a = np.asarray(orders, dtype=np.float64)[..., None]
-        moments = 0.5 * a * (a - 1.0) * self.mus**2
         more = 0.0 if self._is_law else math.fsum(self.weights) - 1.0
         with np.errstate(invalid="ignore"):  # infinite orders
+            moments = 0.5 * a * (a - 1.0) * self.mus**2
             far = special.logsumexp(np.log(self.weights) + moments, axis=-1)
             near = np.log1p(more + np.expm1(np.minimum(moments, 30.0)) @ np.array(self.weights))
             cost = np.where(moments.max(axis=-1) < 30.0, near, far) / (a[..., 0] - 1.0)

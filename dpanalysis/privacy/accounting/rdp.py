@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from ..._validation import as_scalar, check_int, check_number
+from ..._validation import as_scalar, check_choice, check_int, check_number, check_reals
 from .pure import _positive, amplify
 
 Array: TypeAlias = NDArray[np.float64]
@@ -30,7 +30,7 @@ Array: TypeAlias = NDArray[np.float64]
 
 def _orders(orders: ArrayLike) -> Any:
     """Return the orders as floats, each in (1, inf]."""
-    array = np.asarray(orders, dtype=np.float64)
+    array = check_reals("orders", orders)
     if not (array > 1.0).all():
         raise ValueError(f"orders must lie in (1, inf], got {orders!r}")
     return array
@@ -346,16 +346,21 @@ def _log_expm1(x: Array) -> Array:
         return np.where(np.isinf(x), np.inf, x + np.log(-np.expm1(-x)))
 
 
+_LARGEST_SUM = 2.0**17  # terms: at larger orders a cost is that without amplification
+
+
 def _between_integers(orders: Any, cost: Callable[[Array], Array], pure: float) -> Array:
     """Return costs at real orders from ``cost`` at the integers >= 2, and ``pure`` at infinity.
+
+    Infinite at orders above :data:`_LARGEST_SUM`.
 
     The log moment, (order - 1) times the cost, is convex in the order and vanishes at
     order 1. So the chord between bounds at the two neighbouring integers is a bound; it is
     never above the bound at the next integer, because costs increase with the order.
     """
     flat = np.ravel(orders)
-    finite = np.isfinite(flat)
-    values = np.full(flat.shape, pure)
+    finite = flat <= _LARGEST_SUM
+    values = np.where(np.isinf(flat), pure, math.inf)
     if finite.any():
         ends = np.concatenate([np.floor(flat[finite]), np.ceil(flat[finite])])
         whole = np.unique(np.maximum(ends, 2.0))
@@ -457,7 +462,7 @@ def rdp_poisson(orders: ArrayLike, rate: float, base_rdp: Curve, exact_pair: boo
     Parameters
     ----------
     orders : array_like
-        Renyi orders in (1, inf].
+        Renyi orders in (1, inf]. Above 2^17 the cost is that without sampling.
     rate : float
         Sampling rate q in [0, 1], add-or-remove-one.
     base_rdp : callable
@@ -489,7 +494,8 @@ def rdp_poisson(orders: ArrayLike, rate: float, base_rdp: Curve, exact_pair: boo
     """
     a = _orders(orders)
     q = check_number("rate", rate, low=0.0, high=1.0)
-    base = np.asarray(base_rdp(a), dtype=np.float64)
+    check_choice("exact_pair", exact_pair, (False, True))
+    base = _curve(base_rdp, a)
     if q == 0.0:
         return as_scalar(np.zeros(a.shape))
     if q == 1.0:
@@ -503,6 +509,12 @@ def rdp_poisson(orders: ArrayLike, rate: float, base_rdp: Curve, exact_pair: boo
         return _binomial_cost(whole, math.log(q) - log_keep, log_keep, _log_expm1(log_moments))
 
     return as_scalar(np.minimum(_between_integers(a, cost, _pure_limit(a, base, q)), base))
+
+
+def _curve(base_rdp: Curve, orders: Any) -> Array:
+    if not callable(base_rdp):
+        raise TypeError(f"base_rdp must be a function of the orders, got {base_rdp!r}")
+    return np.asarray(base_rdp(orders), dtype=np.float64)
 
 
 def _pure_limit(orders: Any, base: Array, fraction: float) -> float:
@@ -555,7 +567,7 @@ def rdp_without_replacement(
 
 def _fixed_size(a: Any, s: float, base_rdp: Curve, pure: float = math.inf) -> Any:
     """Return the formula above for a record that is in the batch with probability ``s``."""
-    base = np.asarray(base_rdp(a), dtype=np.float64)
+    base = _curve(base_rdp, a)
     if s == 1.0:
         return as_scalar(base)
     log_pure = float(_log_expm1(np.asarray(pure)))

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
-from ..._validation import as_scalar, check_fraction, check_number, check_positive
+from ..._validation import as_scalar, check_fraction, check_number, check_positive, check_reals
 from .pure import _positive
 
 _LOG_ROOT_2PI = 0.5 * math.log(2.0 * math.pi)
@@ -166,7 +166,10 @@ def gaussian_delta(noise_multiplier: ArrayLike, epsilon: ArrayLike) -> Any:
     0.126937
     """
     mu = 1.0 / _positive("noise_multiplier", noise_multiplier)
-    return as_scalar(gaussian_divergence(mu, np.asarray(epsilon, dtype=np.float64)))
+    loss = check_reals("epsilon", epsilon)
+    if np.isnan(loss).any():
+        raise ValueError(f"epsilon must not be NaN, got {epsilon!r}")
+    return as_scalar(gaussian_divergence(mu, loss))
 
 
 def gaussian_divergence(mu: ArrayLike, loss: ArrayLike) -> Any:
