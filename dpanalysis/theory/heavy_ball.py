@@ -268,6 +268,6 @@ def heavy_ball_bound(
         bound = start * times**2 * rate ** (2.0 * times)
         bound = bound + high * 0.5 * noise_variance * terms.sum()
     else:
-        p, q, _ = heavy_ball_recurrence(spectrum, alpha, beta)
+        p, q, *_ = heavy_ball_recurrence(spectrum, alpha, beta)
         bound = 0.5 * high * _power_norms(p, q, times) ** 2 * distance + floor
     return as_scalar(bound)

@@ -35,6 +35,7 @@ class Recurrence(NamedTuple):
     p: FloatArray
     q: FloatArray
     step_size: FloatArray
+    discriminant: FloatArray  # p^2 - 4 q, factored: the difference would cancel near a double root
 
 
 def heavy_ball_recurrence(
@@ -42,8 +43,10 @@ def heavy_ball_recurrence(
 ) -> Recurrence:
     """Return the heavy ball method's coefficients (characteristic polynomial of (3.18))."""
     alpha, beta = np.asarray(step_size, float), np.asarray(momentum, float)
-    p = 1.0 + beta - alpha * eigenvalues
-    return Recurrence(p, np.broadcast_to(beta, p.shape), alpha)
+    x, root = alpha * eigenvalues, np.sqrt(beta)
+    p = 1.0 + beta - x
+    discriminant = (((1.0 - beta) / (1.0 + root)) ** 2 - x) * ((1.0 + root) ** 2 - x)
+    return Recurrence(p, np.broadcast_to(beta, p.shape), alpha, discriminant)
 
 
 def nesterov_recurrence(
@@ -51,8 +54,10 @@ def nesterov_recurrence(
 ) -> Recurrence:
     """Return Nesterov's coefficients, with the gradient at the extrapolated point."""
     alpha, beta = np.asarray(step_size, float), np.asarray(momentum, float)
-    shrink = 1.0 - alpha * eigenvalues
-    return Recurrence((1.0 + beta) * shrink, beta * shrink, alpha)
+    x = alpha * eigenvalues
+    shrink = 1.0 - x
+    discriminant = shrink * ((1.0 - beta) ** 2 - (1.0 + beta) ** 2 * x)
+    return Recurrence((1.0 + beta) * shrink, beta * shrink, alpha, discriminant)
 
 
 def as_spectrum(
@@ -70,14 +75,13 @@ def as_spectrum(
     return spectrum, np.broadcast_to(error, spectrum.shape)
 
 
-def spectral_radius(p: ArrayLike, q: ArrayLike) -> FloatArray:
+def spectral_radius(recurrence: Recurrence) -> FloatArray:
     """Return the larger root modulus of ``z^2 - p z + q``; arrays broadcast.
 
     Complex roots have modulus ``sqrt(q)``; of two real ones the larger in modulus is
     ``(|p| + sqrt(p^2 - 4 q)) / 2``.
     """
-    p, q = np.asarray(p, float), np.asarray(q, float)
-    discriminant = p * p - 4.0 * q
+    p, q, _, discriminant = recurrence
     real = 0.5 * (np.abs(p) + np.sqrt(np.maximum(discriminant, 0.0)))
     return np.where(discriminant >= 0.0, real, np.sqrt(np.maximum(q, 0.0)))
 
@@ -91,7 +95,7 @@ def worst_rate(
 ) -> FloatArray | float:
     """Return the spectral radius at the worse end of ``[mu, L]``, over which it is quasi-convex."""
     ends = (recurrence(np.asarray(end), step_size, momentum) for end in (mu, L))
-    return as_scalar(np.maximum(*(spectral_radius(p, q) for p, q, _ in ends)))
+    return as_scalar(np.maximum(*map(spectral_radius, ends)))
 
 
 def quadratic_gap(
@@ -109,7 +113,7 @@ def quadratic_gap(
     gap[0] = 0.5 * (mean * mean) @ spectrum
     t = 0
     with np.errstate(over="ignore", invalid="ignore"):  # if the method diverges
-        for (p, q, alpha), length in recurrences:
+        for (p, q, alpha, _), length in recurrences:
             p2, q2, pq2 = p * p, q * q, 2.0 * p * q
             kick = alpha * alpha
             # The reset w_{t-1} = w_t: all second moments of the pair coincide.
@@ -137,7 +141,7 @@ def stationary_gap(
     methods ``1 + q - p = a lambda``, which is positive and cancels against one of the two factors
     ``a`` and the eigenvalue in front of the variance: no loss of digits if ``a lambda`` is tiny.
     """
-    p, q, alpha = recurrence
+    p, q, alpha, _ = recurrence
     beyond = (1.0 + q) + p
     stable = (np.abs(q) < 1.0) & (beyond > 0.0)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):

@@ -222,7 +222,7 @@ def _quadratic_errors(
     With the impulse response ``k``, the mean error is multiplied by ``phi_t = k_t - beta
     k_{t-1}`` and the variance of unit noise is ``alpha^2 sum_{s < t} k_s^2``.
     """
-    p, q, _ = heavy_ball_recurrence(spectrum, alpha[:, None], beta[:, None])
+    p, q, *_ = heavy_ball_recurrence(spectrum, alpha[:, None], beta[:, None])
     response, before = np.ones_like(p), np.zeros_like(p)
     energy = np.zeros_like(p)
     best, horizon = np.full(alpha.size, np.inf), np.ones(alpha.size, int)

@@ -1,5 +1,6 @@
 """Exact errors on quadratics against matrix powers, simulation and their own limits."""
 
+import mpmath
 import numpy as np
 import pytest
 from hypothesis import assume, example, given
@@ -130,11 +131,11 @@ def test_rate_is_the_spectral_radius_and_growth_rate(method):
         (heavy_ball_recurrence, theory.heavy_ball_rate(alpha, beta, mu, 1.0)),
         (nesterov_recurrence, theory.nesterov_rate(alpha, beta, mu, 1.0)),
     ]:
-        p, q, _ = recurrence(spectrum, alpha, beta)
+        p, q, *_ = recurrence(spectrum, alpha, beta)
         roots = [np.abs(np.roots([1.0, -a, b])).max() for a, b in zip(p, q)]
         assert rate == pytest.approx(max(roots), rel=1e-6, abs=1e-9)
         inside = recurrence(np.linspace(mu, 1.0, 50), alpha, beta)
-        assert spectral_radius(inside.p, inside.q).max() <= rate + 1e-12
+        assert spectral_radius(inside).max() <= rate + 1e-12
 
 
 @given(st.floats(1e-3, 1.0), st.floats(1e-2, 3.9))
@@ -226,3 +227,20 @@ def test_the_best_momentum_of_a_tiny_step_is_below_1():
     momentum = theory.heavy_ball_optimal_momentum(1e-40, 1.0, 1.0)
     assert momentum < 1.0
     assert theory.heavy_ball_gap([1.0], 1e-40, momentum, 0.0, 1.0, 2)[-1] == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("rate", [theory.heavy_ball_rate, theory.nesterov_rate])
+@pytest.mark.parametrize(
+    ("alpha", "beta", "mu", "L"), [(1e-7, 0.999999, 1e-6, 1e6), (0.1, 0.999999, 1e-15, 1.0)]
+)
+def test_rates_near_a_double_root_keep_their_digits(rate, alpha, beta, mu, L):
+    with mpmath.workdps(60):
+        roots = []
+        for lam in (mu, L):
+            x, b = mpmath.mpf(alpha) * mpmath.mpf(lam), mpmath.mpf(beta)
+            shrink = 1 if rate is theory.heavy_ball_rate else 1 - x
+            p = 1 + b - x if rate is theory.heavy_ball_rate else (1 + b) * shrink
+            root = mpmath.sqrt(mpmath.mpc(p * p - 4 * b * shrink))
+            roots += [abs(p + root) / 2, abs(p - root) / 2]
+        exact = float(1 - max(roots))
+    assert 1.0 - rate(alpha, beta, mu, L) == pytest.approx(exact, rel=1e-9, abs=4e-16)

@@ -11,6 +11,7 @@ from scipy.optimize import minimize
 from dpanalysis import clipping, losses, theory
 from dpanalysis.papers.value_clipping.printed import printed_weak_growth_mlp
 from dpanalysis.problems import MLP, Softmax
+from dpanalysis.theory.value_clipping import LayerSizes, growth_of_layers
 
 KAPPA = 0.40726437758907374
 WORST_MARGIN = -0.92142  # logit of the right class minus the other: p = 0.28467
@@ -176,3 +177,9 @@ def test_bad_arguments_are_refused():
     ]:
         with pytest.raises(ValueError, match=message):
             theory.weak_growth_mlp(*arguments)
+
+
+@pytest.mark.parametrize(("reach", "read"), [(1.0, 1.0), (1e6, 16.0)])
+def test_a_layer_behind_a_tanh_reads_at_most_what_that_puts_out(reach, read):
+    layers = [LayerSizes(1.0, most=4.0), LayerSizes(3.0, 1.0)]
+    assert growth_of_layers(reach, layers) == read
