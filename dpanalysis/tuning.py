@@ -57,6 +57,8 @@ class PrivateLoss:
     clip: float
 
     def __post_init__(self) -> None:
+        if not callable(getattr(self.problem, "facts", None)):
+            raise TypeError(f"problem must be a problem such as ERM, got {self.problem!r}")
         check_positive("clip", self.clip)
 
     def __call__(self, output: Any, budget: Budget, rng: Any) -> float:
@@ -112,6 +114,8 @@ class Selection:
         The budgets of each run and of each score.
     ledger : Ledger
         Holds one event for the whole selection.
+    delta : float
+        That of the budget of the whole selection.
     """
 
     index: int | None
@@ -120,10 +124,11 @@ class Selection:
     run: Budget
     scoring: Budget
     ledger: Ledger
+    delta: float = 0.0
 
-    def epsilon(self, delta: float = 0.0) -> float:
-        """Return the epsilon of the whole selection at ``delta``, in [0, 1)."""
-        return self.ledger.epsilon(delta)
+    def epsilon(self, delta: float | None = None) -> float:
+        """Return the epsilon of the whole selection at ``delta``, in [0, 1), or at its own."""
+        return self.ledger.epsilon(self.delta if delta is None else delta)
 
 
 def affordable(budget: Budget, repeats: Repeats) -> Budget:
@@ -149,6 +154,8 @@ def affordable(budget: Budget, repeats: Repeats) -> Budget:
     0.05435
     """
     check_budget(budget)
+    if not isinstance(repeats, Repeats):
+        raise TypeError(f"repeats must be a law such as Repeats(10.0), got {repeats!r}")
     if budget.rho is not None:
         raise ValueError(
             f"budget must be of (epsilon, delta), got {budget!r}: the best of several runs of zCDP "
@@ -288,7 +295,7 @@ def repeat_and_select(
         for source in (*mechanisms.spawn(counting, 2), running, judging):
             guard.claim_seed(source)
         guard.spend(event)
-    best = Selection(None, None, math.nan, run, scoring, ledger)
+    best = Selection(None, None, math.nan, run, scoring, ledger, budget.delta)
     for _ in range(law.draw(counting)):
         index = int(counting.integers(0, len(listed)))
         with whole_runs():
@@ -298,7 +305,7 @@ def repeat_and_select(
         value = -math.inf if math.isnan(value) else value
         if best.index is None or value > best.score:
             chosen = _of_choice(output, ledger, budget, rng)
-            best = Selection(index, chosen, value, run, scoring, ledger)
+            best = Selection(index, chosen, value, run, scoring, ledger, budget.delta)
     return best
 
 
@@ -407,7 +414,7 @@ def _of_choice(output: Any, ledger: Ledger, budget: Budget, rng: Any = "os") -> 
     def restated(report: Any) -> Any:
         if isinstance(report, Selection):
             inner = _of_choice(report.output, ledger, budget, rng)
-            return replace(report, output=inner, ledger=ledger)
+            return replace(report, output=inner, ledger=ledger, delta=budget.delta)
         if _is_card(report):
             return report.of_choice(ledger, budget.delta, rng is not None and not exact)
         whole = Ledger(ledger.relation)

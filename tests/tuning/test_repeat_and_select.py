@@ -568,3 +568,19 @@ def test_a_released_result_is_not_written_into_by_a_later_run():
     before = released.w.copy()
     own.w[...] = 7.0
     np.testing.assert_array_equal(released.w, before)
+
+
+def test_wrong_types_are_refused_before_anything_is_spent():
+    guard = dpa.privacy.Filter(dpa.Budget(5.0))
+    with pytest.raises(TypeError, match="repeats must be a law"):
+        repeat_and_select([lambda b, rng: 1], dpa.Budget(3.0), score=len, repeats=5, guard=guard)
+    with pytest.raises(TypeError, match="problem must be a problem"):
+        PrivateLoss(5, 1.0)
+    assert guard.spent == 0.0
+
+
+def test_a_selection_states_its_epsilon_at_the_delta_of_its_budget():
+    chosen = repeat_and_select(
+        [lambda budget, rng: 1.0], dpa.Budget(3.0, 1e-6), score=lambda o, b, rng: o, rng=1
+    )
+    assert chosen.epsilon() == chosen.epsilon(1e-6) <= 3.0 and chosen.epsilon(0.0) == math.inf
