@@ -439,7 +439,21 @@ def test_a_plan_over_a_stated_budget_is_found():
         testing.check_method(GradientDescent(0.5, 3, mechanism="gaussian"), budget=dpa.Budget(1.0))
 
 
-@pytest.mark.parametrize("method", [Honest(), Resumable(), Adaptive()])
+class Signs(Honest):
+    """Steps of one size: the iterates of independent replicates may coincide."""
+
+    def __init__(self, size):
+        self.size = size
+
+    def run(self, w, oracle, plan):
+        for _ in range(T):
+            w = w - self.size * np.sign(self.ask(w, oracle, plan))
+            yield Step(w)
+
+
+@pytest.mark.parametrize(
+    "method", [Honest(), Resumable(), Adaptive(), Signs(0.01), Signs(1e-3), Signs(10.0)]
+)
 def test_valid_methods_pass(method):
     testing.check_method(method)
 

@@ -509,6 +509,24 @@ def test_facts_that_noise_is_shaped_by_are_checked(stated, message):
         testing.check_problem(problem)
 
 
+class SameInBothNorms(dpa.ERM):
+    """States the L2 bound in both norms, which holds for rows with a single entry."""
+
+    def facts(self, relation):
+        return dataclasses.replace(super().facts(relation), gradient_bounds=(1.0, 1.0))
+
+
+def test_a_neighbour_that_moves_the_sum_too_far_in_the_first_norm_alone_is_found():
+    one = np.tile(np.eye(9)[0], (30, 1))
+    other = one.copy()
+    other[4] = 0.999 / 3.0  # of norm 3 in L1
+    loss, bound = dpa.losses.Logistic(), dpa.RowBound(2, 1.0)
+    problems = [SameInBothNorms(X, np.ones(30), loss, None, bound) for X in (one, other)]
+    testing.check_problem(problems[0])
+    with pytest.raises(AssertionError, match=r"moves the sum of gradients by .* in the L1 norm"):
+        testing.check_problem(*problems)
+
+
 def noisy(dataset, rng, size):
     return np.clip(dataset, -1.0, 1.0).sum() + rng.laplace(scale=2.0, size=size)
 
