@@ -106,7 +106,7 @@ class Tape:
         self.marks: set[str] = set()  # SET, COPIED, OUTSIDE: what happened to generators
         self.draws: list[Draw] = []
         self.seeds: list[tuple[str, int, str]] = []
-        self.is_paused = False
+        self.pauses: Counter[int] = Counter()  # by thread: others of this run draw on
         self.threads = {threading.get_ident()}  # of this run; others draw from the real sources
         self.legacy: Any = None  # the seeded stream of NumPy's global functions, if any
         self.torch_is_seeded = False
@@ -134,11 +134,12 @@ class Tape:
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
         """Suspend recording: numbers drawn inside a sampler are not draws of the mechanism."""
-        before, self.is_paused = self.is_paused, True
+        thread = threading.get_ident()
+        self.pauses[thread] += 1
         try:
             yield
         finally:
-            self.is_paused = before
+            self.pauses[thread] -= 1
 
     def extreme_stream(
         self, key: tuple[str, int, str, int], keyed: bool, state: Callable[[], Any] | None
@@ -284,8 +285,8 @@ def played(tape: Tape) -> Iterator[None]:
 
 def active_tape() -> Tape | None:
     """Return the tape if it is recording and this thread is part of its run, else None."""
-    tape = _current
-    if tape is None or tape.is_paused or threading.get_ident() not in tape.threads:
+    tape, thread = _current, threading.get_ident()
+    if tape is None or tape.pauses[thread] or thread not in tape.threads:
         return None
     return tape
 

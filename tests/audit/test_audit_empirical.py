@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from scipy import stats
+from scipy import sparse, stats
 
 from dpanalysis import Budget
 from dpanalysis.audit import counting as runs_module
@@ -435,6 +435,23 @@ def test_a_mechanism_that_changes_one_of_its_inputs_is_caught(side):
     inputs = [np.array([0.0, 0.0]), np.array([0.0, 1.0])]
     with pytest.raises(ValueError, match="must not change its data"):
         verify_privacy(adds, *inputs, 1.0, samples=1_000, confidence=0.9, rng=0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "part"),
+    [("csr", "data"), ("csr", "indices"), ("csr", "indptr"), ("coo", "row"), ("dia", "offsets")],
+)
+def test_a_mechanism_that_changes_its_sparse_data_is_caught(kind, part):
+    def moves(data, rng, size):
+        array = getattr(data, part)
+        array[0] = array[-1]
+        return rng.random(size)
+
+    pair = [
+        getattr(sparse, f"{kind}_array")([[1.0, 2.0, 0.0], [0.0, 0.0, last]]) for last in (3.0, 4.0)
+    ]
+    with pytest.raises(ValueError, match="must not change its data"):
+        verify_privacy(moves, *pair, 1.0, samples=1_000, rng=0)
 
 
 @pytest.mark.parametrize("wrap", [list, tuple, lambda a: {"data": a[0]}, lambda a: a[0]])

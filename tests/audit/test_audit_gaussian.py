@@ -186,3 +186,13 @@ def test_a_mechanism_that_changes_its_input_is_caught():
     pair = np.zeros((1, 1)), np.ones((1, 1))
     with pytest.raises(ValueError, match="must not change its data set"):
         verify_gaussian(changes, *pair, GaussianPrivacy(1.0), samples=100, rng=0)
+
+
+@pytest.mark.parametrize("side", [0, 1])
+def test_a_mechanism_that_repeats_its_runs_on_one_input_is_caught(side):
+    def repeats(count, rng, size):
+        source = np.random.default_rng(0) if count == side else rng
+        return count + source.normal(size=size)
+
+    with pytest.raises(ValueError, match="two calls gave the same ones"):
+        verify_gaussian(repeats, 0, 1, GaussianPrivacy(1.0), samples=100, rng=0)

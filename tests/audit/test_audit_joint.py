@@ -49,6 +49,18 @@ def test_the_p_value_is_at_least_that_of_every_allowed_pair_and_hardly_more(limi
     assert math.exp(min(found, 0.0)) <= 1.5 * exact  # the largest of 3,000 was 1.33
 
 
+def test_both_intervals_together_miss_with_the_share_that_is_added(monkeypatch):
+    missed = []
+
+    def watched(count, runs, miss):
+        missed.append(miss)
+        return interval(count, runs, miss)
+
+    monkeypatch.setattr(counting, "interval", watched)
+    log_p_value(Counts(70, 10, 100, 1.5), ApproximateLimit(0.0), 1.0, 1e-3)
+    assert len(missed) == 2 and sum(missed) == pytest.approx(1e-3 * counting._SHARE)
+
+
 def test_the_excess_of_the_p_value_comes_from_its_pieces_alone(monkeypatch):
     """15% too large by default at 4 runs; with finer pieces the supremum itself is found."""
     counts, limit = Counts(3, 0, 4, 2.0), ApproximateLimit(0.0)

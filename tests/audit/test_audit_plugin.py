@@ -86,7 +86,7 @@ def test_the_tests_of_another_project(pytester):
     assert "assertions.py" not in result.stdout.str().replace("assertions.py:AssertionError", "")
     help_text = pytester.runpytest_inprocess("--fixtures", "-p", "no:cacheprovider")
     help_text.stdout.fnmatch_lines(
-        ["assert_private*", "*Fail where a mechanism is less private than claimed*"]
+        ["assert_private*", "*Fail if a mechanism is less private than claimed*"]
     )
 
 
@@ -293,6 +293,19 @@ def test_without_time_to_try_half_of_it_is_used(assert_private, clock):
     clock[0] = 0.0
     with pytest.raises(AssertionError, match=r"There was time for 1\d\d of 100,000 runs"):
         assert_private(lambda *a: slow(*a, 0.25), 1.0, **options)
+
+
+def test_the_recordings_of_all_pairs_share_their_time(monkeypatch, assert_private, clock):
+    given = []
+
+    def record(*arguments, seconds, **options):
+        given.append(seconds)
+        clock[0] += 2.0
+        return audit.record(*arguments, seconds=seconds, **options)
+
+    monkeypatch.setattr(assertions, "record", record)
+    assert_private(noisy_sum, 1.0, neighbours=[PAIR] * 4, samples=1000, seconds=5.0)
+    assert given == [5.0, 3.0, 1.0]  # and none for the last
 
 
 def test_what_a_recording_finds_counts_without_time_for_outputs(assert_private, clock):

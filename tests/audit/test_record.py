@@ -580,6 +580,14 @@ def test_losses_of_a_hundred_entries_add_up():
     assert found.epsilon == pytest.approx(steps.sum() / 50.0, rel=1e-9)
 
 
+def test_one_number_of_noise_in_two_entries_counts_once():
+    def twice(count, rng, size):
+        return np.repeat(count + rng.laplace(0.0, 1.0, (size, 1)), 2, axis=1)
+
+    found = audit.record(twice, 0.0, 1.0, claim=1.0)
+    assert found.passed and found.epsilon == pytest.approx(1.0), str(found)
+
+
 def test_a_number_with_noise_of_scale_0_around_it_is_exact():
     """A scale of 1 // 2, say: no extreme run may move the location."""
     for draw in (

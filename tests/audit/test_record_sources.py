@@ -755,3 +755,33 @@ def test_runs_with_larger_noise_keep_the_time_limit():
 
     audit.record(slow, 0.0, 1.0, seconds=0.3, vectorized=False)
     assert len(calls) <= 20
+
+
+def test_threads_that_draw_at_the_same_time_are_both_recorded():
+    """One draws while the other is inside of NumPy's sampler, where it reads the scale."""
+
+    def mechanism(data, rng, size):
+        inside, drawn, found = threading.Event(), threading.Event(), []
+
+        class Scale:
+            def __array__(self, dtype=None, copy=None):
+                return np.array(1.0)
+
+            def __float__(self):
+                inside.set()
+                drawn.wait(5.0)
+                return 1.0
+
+        def second():
+            inside.wait(5.0)
+            found.append(np.random.default_rng().laplace(0.0, 0.01))
+            drawn.set()
+
+        other = threading.Thread(target=second)
+        other.start()
+        first = rng.laplace(0.0, Scale())
+        other.join()
+        return [data[0] + found[0], first]
+
+    found = audit.record(mechanism, np.zeros(1), np.ones(1), claim=1.0)
+    assert [finding.kind for finding in found.findings] == ["epsilon"], str(found)
