@@ -446,3 +446,10 @@ def test_sampling_schemes(monkeypatch, tmp_path):
     assert (accuracy["spent"] <= accuracy["epsilon"]).all() and (accuracy["spent"] > 3.99).all()
     assert "an accountant for Poisson batches says 1.83" in caption
     assert "where some data lose 9.36 and all at most 17.86" in caption
+
+
+def test_the_seed_of_the_tuning_is_not_among_those_of_the_results():
+    entries = [{"rule": "GC"}, {"rule": "VC"}]
+    cells = _clipping.with_seeds(lambda cells: cells, entries, [0.1, 0.2], 2)
+    found = [tuple(cell.values()) for cell in cells]
+    assert found == [("GC", 0.1, 1), ("GC", 0.1, 2), ("VC", 0.2, 1), ("VC", 0.2, 2)]

@@ -433,3 +433,18 @@ def test_epsilons_of_the_mlp_are_those_of_the_ledger(monkeypatch):
         method = search_mlp.build_method(name, chosen)
         ledger = dpa.minimize(problem, method, budget, rng=0, record=()).ledger
         assert ledger.epsilon(1e-8, accountant="rdp") == pytest.approx(expected, rel=1e-9)
+
+
+def test_no_two_folds_and_seeds_share_their_noise(monkeypatch):
+    drawn = []
+
+    def noted(*arguments, rng, **options):
+        drawn.append(rng)
+        raise RuntimeError
+
+    monkeypatch.setattr(dpa, "minimize", noted)
+    for fold in range(3):
+        for seed in range(3):
+            with pytest.raises(RuntimeError):
+                _search.run_cell("census", "logistic", "DP-SGD", 0.8, fold, 10, seed=seed)
+    assert len(set(drawn)) == 9

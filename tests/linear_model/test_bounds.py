@@ -169,3 +169,11 @@ def test_a_huge_number_is_cut_without_a_sign(bounds, store, intercept):
     np.testing.assert_allclose(*fits, rtol=1e-12 if isinstance(bounds, tuple) else 1e-2)
     X[3] = 1.7e308
     model.fit(store(X), y)
+
+
+def test_duplicates_in_the_rows_of_the_caller_are_added_in_a_copy():
+    X = sp.csr_array((np.full(100, 0.5), np.zeros(100, dtype=int), np.arange(0, 101, 2)), (50, 2))
+    before = X.copy()
+    LogisticRegression(bounds=dpa.RowBound(2, 2.0), random_state=0).fit(X, np.arange(50) % 2)
+    for name in ("data", "indices", "indptr"):
+        np.testing.assert_array_equal(getattr(X, name), getattr(before, name))

@@ -164,3 +164,9 @@ def test_weights_are_on_the_card_and_in_the_file(kind, tmp_path):
     assert again.class_weight == {"yes": 3.0}
     assert again.n_features_in_ == X.shape[1]
     np.testing.assert_array_equal(again.predict(X), model.predict(X))
+
+
+@pytest.mark.parametrize(("lowest", "least"), [(-1.0, -3.0), (1.0, 0.5)])
+def test_the_lowest_loss_is_that_of_the_label_for_which_it_is_lower(lowest, least):
+    loss = type("Shifted", (Logistic,), {"lowest": lowest})()
+    assert ClassWeighted(loss, 0.5, 3.0).lowest == ClassWeighted(loss, 3.0, 0.5).lowest == least

@@ -161,3 +161,15 @@ def test_a_method_object_states_no_expectation():
 def test_the_share_is_a_half_at_much_noise_and_three_quarters_where_both_are_equal():
     shares = [ExpectedAccuracy(noise).accuracy for noise in (0.0, 1.0, math.inf)]
     assert shares == pytest.approx([1.0, 0.75, 0.5])
+
+
+@pytest.mark.parametrize(("radius", "kept"), [(1.0, 1.0), (8.0, 0.25)])
+def test_only_gradients_longer_than_the_clip_norm_lose_signal(radius, kept):
+    """Typical gradients at 0 have half the length of a row, and descent clips them to 1."""
+    bound = dpa.RowBound((Block(3, math.inf, radius),), 1.0)
+    problem = dpa.ERM(np.ones((50, 3)), np.ones(50), dpa.losses.Logistic(), row_bound=bound)
+    facts, budget = problem.facts("replace_one"), dpa.Budget(0.1, 1e-6)
+    noise = runs.mean_noise(facts, budget, runs._CLIPPING) * math.sqrt(3.0)
+    pull = kept * 0.5 * radius * math.sqrt(2.0 / math.pi / 3.0)
+    found = runs.expected_accuracy(facts, budget, 0.5, "auto", may_descend=True)
+    assert found.noise == pytest.approx(noise / pull)

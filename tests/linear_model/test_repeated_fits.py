@@ -433,3 +433,13 @@ def test_classes_that_an_ensemble_does_not_see_are_refused_before_any_charge(kin
     with pytest.raises(ValueError, match=r"classes must be those of y in a .*the 2 that it sees"):
         around([0, 1, 2]).fit(X, (Y > 0).astype(int))
     assert around([0, 1]).fit(X, (Y > 0).astype(int)).predict_proba(X).shape == (len(X), 2)
+
+
+@pytest.mark.filterwarnings("ignore::dpanalysis.linear_model.PrivacyWarning")
+def test_copies_pay_for_the_bounds_that_each_part_learned(monkeypatch):
+    few = tuple(np.linspace(-2.0, 2.0, 9).tolist())
+    monkeypatch.setattr("dpanalysis.preprocessing.private_bounds._CANDIDATES", few)
+    part = make_pipeline(PrivateBounds(2.0, random_state=0), LogisticRegression(0.5))
+    bag = BaggingClassifier(part, 3, random_state=0).fit(X, Y > 0)
+    most = sum(np.bincount(drawn, minlength=400) for drawn in bag.estimators_samples_).max()
+    assert privacy_of(bag).epsilon == pytest.approx(2.5 * most)

@@ -900,3 +900,10 @@ def test_solutions_in_single_precision_are_refused(library):
     single = dpa.problems.Softmax(rows, np.arange(40) % 2, 2, None, bound, dtype="float32")
     with pytest.raises(ValueError, match="dtype='float64'"):
         dpa.minimize(single, dpa.methods.ObjectivePerturbation(), dpa.Budget(1.0), rng=0)
+
+
+def test_a_sampled_hessian_estimates_the_mean_over_the_nominal_size():
+    X = np.random.default_rng(0).uniform(-1.0, 1.0, size=(40, 3))
+    problem = dpa.ERM(X, np.sign(X[:, 0]), LOGISTIC, dpa.regularizers.L2(0.1), size=30)
+    found = problem.sampled_hessian(np.ones(3), np.arange(40))
+    np.testing.assert_allclose(found, problem.hessian(np.ones(3)), rtol=1e-12)

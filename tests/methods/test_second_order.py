@@ -588,3 +588,15 @@ def test_small_batches_need_fewer_records_with_the_shares_by_default():
             m.prepare(facts, dpa.Budget(1.0, 1e-6), "tightest") for m in (method, named)
         )
     assert 1.5 * ours.n_min < theirs.n_min
+
+
+def test_the_second_phase_may_spend_all_that_the_first_has_left():
+    problem = problem_of(n=3000)
+    facts = problem.facts("replace_one")
+    method = SecondOrder(0.05, 0.3, two_phase=True, shares=SHARES["short"])
+    plan = quiet_plan(method, facts, dpa.Budget.zcdp(0.5))
+    counter = QueryCounter(method, PrivateOracle(problem, facts, None, [None]), plan)
+    for place, spent in ((0, 0.75 * 0.5), (1, 0.5)):  # if nothing was charged before
+        count, noise = counter.phase(place, np.zeros(3))
+        asked = method.iteration(facts, dataclasses.replace(plan, noise=noise))
+        assert count * sum(event.zcdp_cost() for event in asked) == pytest.approx(spent)

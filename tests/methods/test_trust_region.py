@@ -192,3 +192,11 @@ def test_half_of_the_budget_is_for_the_checks():
 def test_arguments_outside_their_ranges(build, match):
     with pytest.raises(ValueError, match=match):
         build()
+
+
+def test_the_point_with_the_smallest_gradient_is_checked_first():
+    method = NoisyGradientDescent2NS(0.1, 0.4, iterations=30)
+    result = dpa.minimize(problem_of(), method, None)
+    lengths = result.history["gradient_norm_noisy"][1:, 0]
+    assert result.iterations == 31 and np.sum(lengths[:30] <= 0.1) > 1
+    assert lengths[30] == lengths[:30].min()

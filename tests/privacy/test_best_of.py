@@ -144,6 +144,8 @@ def test_one_run_costs_one_run():
     event = BestOf([run], Repeats(1.0))
     assert event.rdp_cost(ORDERS) == pytest.approx(run.rdp_cost(ORDERS))
     assert BestOf([Pure(0.4)], Repeats(1.0)).pure_cost() == 0.4
+    # Under the Poisson law there are 0 or several runs, if 1 on average.
+    assert BestOf([Pure(0.4)], Repeats(1.0, math.inf)).pure_cost() == math.inf
 
 
 def test_the_cost_of_a_score_is_part_of_a_run():

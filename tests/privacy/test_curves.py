@@ -156,6 +156,22 @@ def test_both_directions_count():
     np.testing.assert_allclose(found, np.interp(ALPHAS, *lower.T), atol=2e-5)
 
 
+def test_it_may_cost_more_to_add_a_record_than_to_remove_one():
+    """Two batches of randomized response, enumerated: .80 against .74."""
+    rate, loss, at = 0.95, 2.3, 0.33
+    base = special.expit(np.array([-loss, loss]))
+    mixed = (1.0 - rate) * base + rate * base[::-1]
+    p, q = (np.multiply.outer(law, law).ravel() for law in (mixed, base))
+    removed, added = (np.maximum(a - np.exp(at) * b, 0.0).sum() for a, b in ((p, q), (q, p)))
+    assert added > 1.05 * removed
+    curve = privacy_curve(Repeated(Sampled(privacy.Poisson(rate), [Pure(loss)]), 2), ADD)
+    assert added <= curve.delta(at) <= added + 1e-4
+
+
+def test_beyond_the_largest_loss_of_the_grid_delta_is_not_0():
+    assert CURVES["poisson"].delta(600.0) > 0.0 and CURVES["poisson"].epsilon(0.0) == math.inf
+
+
 def test_a_curve_of_points_is_the_envelope_of_their_lines():
     curve = PrivacyCurve([1.0, 2.0], [0.05, 0.001])
     lines = [0.0 * ALPHAS, 1.0 - ALPHAS - 1.0]

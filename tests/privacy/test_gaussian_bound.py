@@ -72,6 +72,7 @@ def test_one_term_is_gaussian_noise_shifted_and_weighted():
     np.testing.assert_allclose(plain.rdp_cost([1.5, 9.0]), Gaussian(2.0, 3.0).rdp_cost([1.5, 9.0]))
     assert plain.zcdp_cost() == Gaussian(2.0, 3.0).zcdp_cost() and MIXED.zcdp_cost() == 1.125
     assert math.isinf(event.zcdp_cost()) and math.isinf(event.pure_cost())
+    assert math.isinf(GaussianBound(2.0, (3.0,), (1.0,), 0.3).zcdp_cost())
     assert np.isinf(event.rdp_cost(math.inf))
 
 

@@ -1,5 +1,6 @@
 """Objective perturbation: the assumptions of its proof about the event and the solver."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -12,7 +13,7 @@ from dpanalysis.privacy import mechanisms
 from dpanalysis.privacy.events import GaussianBound
 from dpanalysis.privacy.facts import Block
 from dpanalysis.privacy.queries import PerturbedMinimum, Records
-from dpanalysis.privacy.queries.base import Curvature
+from dpanalysis.privacy.queries.base import Curvature, curvature_of
 from dpanalysis.privacy.queries.solutions import rounding_of_gradient
 
 FULL = dpa.Full()
@@ -102,6 +103,13 @@ def test_the_joint_cost_of_slope_and_determinant_is_below_their_sum(pull, convex
     assert most - 1e-12 <= found <= most + 1e-4 * (1.0 + most)
     assert found <= curvature.cost(convexity) + 1e-12
     assert found == 0.0 or 1.0 / convexity > pull  # enough penalty: it costs nothing
+
+
+def test_slope_and_determinant_cost_their_sum_if_the_rank_may_be_above_1():
+    facts = problem().facts("replace_one")
+    one, two = (curvature_of(dataclasses.replace(facts, hessian_rank=k)) for k in (1, 2))
+    assert one.cost(9.0, pull=1.0) < one.cost(9.0)
+    assert two.cost(9.0, pull=1.0) == two.cost(9.0)
 
 
 @pytest.mark.parametrize("relation", ["replace_one", "add_or_remove_one"])

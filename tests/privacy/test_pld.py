@@ -409,6 +409,13 @@ def test_gaussians_without_sampling_become_one_pair():
     assert len(pairs) == 2 and {round(p.mu, 12): c for p, c in pairs.items()} == {5.0: 1, 0.0: 2}
 
 
+def test_events_with_one_pair_are_all_counted():
+    """They differ in their units alone, so that the counts of one pair add up."""
+    assert pairs_of({Laplace(1.0, 1.0): 1, Laplace(2.0, 2.0): 3}) == {Pair(laplace=1.0): 4}
+    alike = [Sampled(Poisson(0.1), [Gaussian(unit, unit)]) for unit in (1.0, 2.0, 4.0)]
+    assert epsilon(alike, 1e-5, ADD, "pld") == epsilon([alike[0]] * 3, 1e-5, ADD, "pld")
+
+
 def test_extremes():
     assert pld_epsilon({Pure(50.0): 1}, 1e-12) == pytest.approx(50.0, rel=1e-3)
     assert pld_epsilon({Pure(1e-3): 1}, 1e-12) == pytest.approx(1e-3, rel=1e-2)

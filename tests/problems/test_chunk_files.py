@@ -80,9 +80,11 @@ def test_rows_that_change_stay_within_their_bound(tmp_path):
             assert (problem.sums(w, row, value=False).gradient == 0.0).all()
             others = problem.sums(w, np.delete(np.arange(300), 277)).gradient
             np.testing.assert_allclose(problem.sums(w).gradient, others, rtol=1e-12)
-        edit[277], edit_label[277] = 1.0, 1e9
-        assert (problem.sums(w, row, value=False).gradient == 0.0).all()
-        assert problem.line_losses(w, w, row)(0.0) == 1.0  # the hinge loss of a row of zeros
+        edit[277] = 1.0
+        for label in (1e9, 0.5):
+            edit_label[277] = label
+            assert (problem.sums(w, row, value=False).gradient == 0.0).all()
+            assert problem.line_losses(w, w, row)(0.0) == 1.0  # the hinge loss of a row of zeros
 
 
 class Own(losses.Logistic):

@@ -479,3 +479,28 @@ def test_a_step_that_overflows_is_reported_as_divergence(dtype):
     assert result.status == "diverged"
     assert np.isfinite(result.history["objective"]).all()
     assert problem.facts("replace_one").largest_iterate < 1e200
+
+
+def test_other_rows_are_brought_within_the_bounds_as_those_of_the_problem_were():
+    """A bias decides more for shorter rows."""
+    rng = np.random.default_rng(0)
+    X, y = 10.0 * rng.normal(size=(200, 5)), rng.integers(3, size=200)
+    problem = MLP(X, y, hidden=(4,), row_bound=dpa.RowBound(2, 1.0))
+    w = rng.normal(size=problem.d)
+    assert problem.accuracy(w, X, y) == problem.accuracy(w)
+    assert problem.accuracy(w) != MLP(X, y, hidden=(4,)).accuracy(w)
+
+
+@pytest.mark.parametrize(("activation", "first"), [("relu", 2 / 6), ("tanh", 2 / 10)])
+def test_weights_before_a_relu_are_drawn_larger_than_others(activation, first):
+    """He before the relu of the hidden layer, Glorot elsewhere, as before the logits."""
+    problem = MLP(np.eye(6), np.arange(6) % 3, hidden=(4,), activation=activation)
+    stds = []
+
+    class Noted:
+        def normal(self, mean, std, size):
+            stds.append(std)
+            return np.full(size, mean)
+
+    problem.initial(Noted())
+    assert stds == pytest.approx([math.sqrt(first), math.sqrt(2 / 7)])
