@@ -330,12 +330,12 @@ def _new_model(arguments: argparse.Namespace, classes: list[str]) -> Any:
 
 def _reader(model: Any) -> Callable[[str], Any]:
     """Return a parser of label cells, whose ValueError says what the model expects."""
-    from .preprocessing.encoder import few
+    from .preprocessing.encoder import few, text_of
 
     if hasattr(model, "target_bounds"):
         return _number
     known = getattr(model, "classes_", model.classes)
-    words = None if known is None else [str(each) for each in known]
+    words = None if known is None else [text_of(each) for each in known]
     seen: set[str] = set()
 
     def word(cell: str) -> str:
@@ -407,6 +407,8 @@ def _predict(arguments: argparse.Namespace) -> int:
 def _evaluate(arguments: argparse.Namespace) -> int:
     from sklearn.metrics import log_loss, roc_auc_score
 
+    from .preprocessing.encoder import text_of
+
     encoder, model, file = _opened(arguments)
     file.require([arguments.label])
     of_numbers = hasattr(model, "target_bounds")
@@ -417,7 +419,7 @@ def _evaluate(arguments: argparse.Namespace) -> int:
             rows = encoder.transform(table)
             labels.append(part)
             found = model.predict(rows)
-            guesses.append(found if of_numbers else found.astype(str))
+            guesses.append(found if of_numbers else np.array([*map(text_of, found)]))
             scores.append(found if of_numbers else model.decision_function(rows))
     y, guess, score = (np.concatenate(parts) for parts in (labels, guesses, scores))
     print(f"rows: {len(y)}")
@@ -431,7 +433,7 @@ def _evaluate(arguments: argparse.Namespace) -> int:
     largest = float(np.unique(y, return_counts=True)[1].max() / len(y))
     print(f"accuracy of the largest class alone: {largest:.4f}")
     if score.ndim == 1 and len(set(y.tolist())) == 2:
-        positive = y == str(model.classes_[1])
+        positive = y == text_of(model.classes_[1])
         print(f"area under the curve: {roc_auc_score(positive, score):.4f}")
         if hasattr(model, "predict_proba"):
             print(f"log loss: {log_loss(positive, 1.0 / (1.0 + np.exp(-score))):.4f}")
@@ -507,6 +509,11 @@ def _opened(arguments: argparse.Namespace) -> tuple[Any, Any, CsvFile]:
     if not hasattr(loaded, "steps"):
         raise ValueError(f"{arguments.model}: the model has no encoder, so it takes no CSV file")
     encoder, model = (step for _, step in loaded.steps)
+    if not hasattr(encoder, "feature_names_in_"):
+        raise ValueError(
+            f"{arguments.model}: the encoder was fitted on an array, whose columns have no names, "
+            "so it takes no CSV file: fit it on a table"
+        )
     file = CsvFile(arguments.file, arguments.delimiter)
     file.require(list(encoder.feature_names_in_))
     return encoder, model, file

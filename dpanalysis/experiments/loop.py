@@ -98,6 +98,8 @@ def choose_recorders(record: Iterable[str | Recorder], problem: Any) -> dict[str
     for item in _each(record):
         if callable(item):
             name = getattr(item, "__name__", repr(item))
+            if name == "iteration":
+                raise ValueError("record must have no function named 'iteration': history has one")
             if name in chosen:
                 raise ValueError(f"record must have one function of a name, got two named {name!r}")
             chosen[name] = item

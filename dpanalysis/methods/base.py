@@ -126,7 +126,8 @@ class Method(ABC):
         shown = []
         for each in sorted(fields(self), key=lambda each: bool(each.kw_only)):
             value = getattr(self, each.name)
-            if type(value) is tuple and len(value) > 3:  # not a named tuple
+            numbers = type(value) is tuple and all(isinstance(v, (int, float)) for v in value)
+            if numbers and len(value) > 3:  # not a named tuple
                 shown.append(
                     f"{each.name}=<{len(value)} numbers, {min(value):g} to {max(value):g}>"
                 )

@@ -355,7 +355,7 @@ def horizon_bounds(
     dimension = check_int("dimension", dimension, low=1)
     sensitivity = check_number("sensitivity", sensitivity, low=0.0)
     epsilon = check_positive("epsilon", epsilon)
-    n_, m_ = check_sizes(n, m)
+    n_, m_ = check_sizes(check_int("n", n, low=1), m)
     assert n_ is not None and m_ is not None
     start, factors, gains = recursion
     horizon = factors.size

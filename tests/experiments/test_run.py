@@ -710,3 +710,12 @@ def test_a_long_ledger_is_cut_short():
         ledger.record(Laplace(scale=100.0 + i, sensitivity=1.0))
     assert Rows(ledger._repr_html_()).rows[-1] == ["", "... 3 more"]
     assert repr(ledger).endswith("  ... 3 more")
+
+
+def test_a_record_does_not_take_the_place_of_the_iterations():
+    def iteration(problem, w):
+        return np.zeros(len(w))
+
+    method = dpa.methods.GradientDescent(0.5, 3, noise=[1.0] * 3)
+    with pytest.raises(ValueError, match="record must have no function named 'iteration'"):
+        dpa.minimize(small_problem(), method, record=(iteration, "objective"))

@@ -6,11 +6,14 @@ import json
 import os
 
 import numpy as np
+import pandas as pd
 import pytest
+from sklearn.pipeline import make_pipeline
 
 from dpanalysis.__main__ import main
 from dpanalysis.commands import CsvFile
 from dpanalysis.linear_model import LogisticRegression, load, save
+from dpanalysis.preprocessing import PublicEncoder
 
 TOML = """
 classes = ["no", "yes"]
@@ -197,6 +200,31 @@ def test_a_table_without_rows_and_a_model_without_an_encoder_are_named(folder, c
     save(bare, "bare.json")
     argv = ["predict", "test.csv", "--model", "bare.json"]
     fails(capsys, argv, "the model has no encoder, so it takes no CSV file")
+    encoder = PublicEncoder({"a": (0.0, 1.0)})
+    unnamed = make_pipeline(encoder, LogisticRegression(5.0, random_state=0))
+    save(unnamed.fit(X, X[:, 0] > 0.5), "unnamed.json")
+    for argv in (["predict", "test.csv"], ["evaluate", "test.csv", "--label", "rich"]):
+        fails(capsys, [*argv, "--model", "unnamed.json"], "the encoder was fitted on an array")
+
+
+def test_classes_that_are_numbers_are_those_of_the_cells(folder, capsys):
+    """A column of 0 and 1 has classes 0.0 and 1.0 where it was read as numbers."""
+    with open("train.csv", encoding="utf-8-sig", newline="") as file:
+        rows = list(csv.DictReader(file))
+    ages = [[float(row["age"] or 50)] for row in rows]
+    table = pd.DataFrame(ages, columns=["age"])
+    model = make_pipeline(
+        PublicEncoder({"age": (0, 100)}), LogisticRegression(50.0, random_state=0)
+    )
+    save(model.fit(table, table["age"] > 50.0), "words.json")
+    save(model.fit(table, (table["age"] > 50.0).astype(float)), "numbers.json")
+    said = []
+    for name, words in (("words", ("False", "True")), ("numbers", ("0", "1"))):
+        cells = [f"{age:g},{words[age > 50.0]}" for (age,) in ages]
+        (folder / "labels.csv").write_text("\n".join(["age,label", *cells]) + "\n")
+        main(["evaluate", "labels.csv", "--label", "label", "--model", f"{name}.json"])
+        said.append(capsys.readouterr().out)
+    assert said[0] == said[1] and "accuracy: 0.9" in said[1]
 
 
 @pytest.mark.parametrize("dtype", ["<c16", "<M8[s]", "V4"])

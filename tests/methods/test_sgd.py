@@ -1,6 +1,7 @@
 """DP-SGD and DP-Adam: explicit loops, outputs, privacy costs, refused arguments."""
 
 import pickle
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -410,3 +411,20 @@ def test_methods_are_values():
     )
     facts = problem_of().facts(ADD)
     assert method.prepare(facts, None, "tightest").scales is None
+
+
+def test_words_of_a_users_method_are_shown_as_they_are():
+    @dataclass(frozen=True, repr=False)
+    class Named(dpa.methods.Method):
+        names: tuple[str, ...] = ()
+
+        def prepare(self, facts, budget, accountant):
+            return None
+
+        def events(self, facts, plan):
+            return ()
+
+        def run(self, w, oracle, plan):
+            return iter(())
+
+    assert repr(Named(tuple("abcd"))) == "Named(names=('a', 'b', 'c', 'd'))"

@@ -707,6 +707,7 @@ class Draws(nn.Module):
         (nn.Sequential(nn.Linear(4, 3), nn.Dropout(0.1)), "layer 1 .Dropout. draws a mask"),
         (nn.Sequential(nn.Embedding(4, 3, max_norm=1.0)), "max_norm=None"),
         (nn.Sequential(nn.Embedding(4, 3, scale_grad_by_freq=True)), "scale_grad_by_freq=False"),
+        (nn.Sequential(nn.Embedding(4, 3, sparse=True)), "sparse=False"),
         (nn.Sequential(nn.InstanceNorm1d(4, track_running_stats=True)), "track_running_stats"),
         (nn.LazyLinear(3), "has no shape yet"),
         (nn.DataParallel(nn.Linear(4, 3)), "layer DataParallel spreads .* its .module"),
@@ -973,3 +974,10 @@ def test_a_module_does_not_state_double_precision():
     X, y = torch.randn(6, 3, dtype=torch.float64), torch.arange(6) % 2
     problem = dpa.problems.Module(nn.Linear(3, 2).double(), X, y)
     assert problem.facts("replace_one").double_precision is False
+
+
+def test_parameters_of_another_shape_are_no_start():
+    problem = dpa.problems.Module(nn.Linear(3, 4, bias=False), np.ones((6, 3)), np.arange(6) % 4)
+    with pytest.raises(ValueError, match="weight of the same shape as before"):
+        problem.vector(nn.Linear(4, 3, bias=False))
+    assert problem.vector(nn.Linear(3, 4, bias=False)).shape == (12,)

@@ -287,3 +287,9 @@ def test_horizons_of_the_stated_bound():
     assert list(horizons(1.0, "NAG").values()) == [100, 121, 121, 121]
     assert list(horizons(0.1, "NAG").values()) == [100, 200, 349, 349]
     assert set(horizons(1.0, "MASG").values()) == {89}
+
+
+def test_a_horizon_needs_the_number_of_records():
+    recursion = theory.nesterov_recursion(5, 0.5, 0.1, 1.0)
+    with pytest.raises(TypeError, match="n must be an integer"):
+        theory.horizon_bounds(recursion, 5.0, 3, 2.0, None, 1.0)

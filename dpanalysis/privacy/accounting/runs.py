@@ -75,7 +75,7 @@ class RunEpsilon:
     why: str
 
     def __str__(self) -> str:
-        low = "" if self.lower is None else f", and some data lose {_down(self.lower)}"
+        low = "" if not self.lower else f", and some data lose {_down(self.lower)}"
         lines = [
             f"{self.run}; delta = {self.delta:g}",
             f"epsilon is at most {_up(self.epsilon)}{low}: {self.relation}",

@@ -325,8 +325,9 @@ class Module(GrowingRisk):
         Use ``w0=problem.vector(other)`` to start from other parameters.
         """
         parts, slices = dict(module.named_parameters()), self._network.slices
-        for name, where in slices.items():
-            if name not in parts or parts[name].numel() != where.stop - where.start:
+        own = dict(self._original.named_parameters())
+        for name in slices:
+            if name not in parts or parts[name].shape != own[name].shape:
                 raise ValueError(f"module must have a parameter {name} of the same shape as before")
         return np.concatenate(
             [parts[name].detach().to("cpu", torch.float64).numpy().ravel() for name in slices]

@@ -102,6 +102,8 @@ def _refusal(layer: Any) -> str:
             return "changes its weights by the samples it sees: set max_norm=None"
         if layer.scale_grad_by_freq:
             return "scales gradients by the batch: set scale_grad_by_freq=False"
+        if layer.sparse:
+            return "has sparse gradients: set sparse=False"
     if any(nn.parameter.is_lazy(each) for each in layer.parameters(recurse=False)):
         return "has no shape yet: call the module once on one sample"
     return ""
