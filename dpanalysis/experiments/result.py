@@ -155,7 +155,8 @@ class Result:
         Returns
         -------
         float or ndarray of the shape of ``delta``
-            Infinite if exact gradients of private data were released.
+            Infinite if exact gradients of private data were released. The rho of a run under a
+            zCDP budget is ``dpanalysis.privacy.spent(result.ledger.events, result.budget)``.
         """
         check_int("replicates", replicates, low=1)
         check_choice("accountant", accountant, ACCOUNTANTS)

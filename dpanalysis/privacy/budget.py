@@ -140,7 +140,8 @@ class Filter(NonCopyableGuard):
     One filter may serve several runs and threads: :meth:`spend` compares and charges atomically.
     Charges are never refunded, whatever becomes of the run. A filter spends only in the process
     that created it: a fork, as of ``multiprocessing``, would copy it with all of its budget, and
-    the copies refuse to spend.
+    the copies refuse to spend. Rounding does not refuse the last event of a schedule that fits: the
+    sum may exceed the limit by a part in 10^9, in a :class:`Plan` too.
 
     References
     ----------

@@ -486,6 +486,11 @@ class PrivateOracle:
                 "for another answer; override event too (return super().event(facts, sampling) "
                 "where it holds)"
             )
+        for name in query.needs:
+            if not hasattr(self._problem, name):
+                raise TypeError(
+                    f"{type(query).__name__} needs a problem with {name}, got {self._problem!r}"
+                )
         if len(self._noise_sources) != 1:
             raise ValueError(
                 f"a query is for one replicate, this run has {len(self._noise_sources)}"

@@ -551,3 +551,15 @@ def test_points_of_another_size_are_refused_before_anything_is_spent():
             problem.line_losses(np.ones(shape), np.ones(shape))
         with pytest.raises(ValueError, match=r"w must have shape \(2,\)"):
             problem.hessian_sum(np.ones(shape))
+
+
+@pytest.mark.parametrize("column", [0, 2])
+def test_a_quantile_of_no_column_is_refused_before_anything_is_spent(column):
+    table = dpa.ERM(np.zeros((5, 2)), np.ones(5), dpa.losses.Logistic(), None, dpa.RowBound(2, 1.0))
+    problem = table if column else dpa.Quadratic([1.0, 2.0], sensitivity=0.1)
+    guard = privacy.Filter(dpa.Budget(5.0))
+    oracle = PrivateOracle(problem, problem.facts("replace_one"), guard, [0])
+    query = privacy.queries.NoisyQuantile(column, 0.5, (0.0, 1.0), 1.0)
+    with pytest.raises((TypeError, ValueError), match=r"needs a problem with X|column must be"):
+        oracle.ask(query, dpa.Full())
+    assert guard.spent == 0.0

@@ -70,6 +70,8 @@ class Query(ABC):
 
     #: Quantity that one answer evaluates for every record of the batch, for counting.
     evaluates = "loss"
+    #: Attributes of the problem that an answer needs, checked before the charge.
+    needs: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         plain_numbers(self)

@@ -389,6 +389,7 @@ class NoisyQuantile(Query):
     side: str = "below"
 
     evaluates = "comparison"
+    needs = ("X",)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -403,6 +404,7 @@ class NoisyQuantile(Query):
     def event(self, facts: PublicFacts, sampling: Sampling) -> Event | None:
         """Return the cost of the sparse vector."""
         check_full(sampling)
+        check_int("column", self.column, high=facts.d - 1)
         return AboveThreshold("laplace", self.scale, 2.0 * self.scale, 1.0, None)
 
     def answer(self, records: Records, random: Any) -> tuple[float, int]:
