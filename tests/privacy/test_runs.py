@@ -118,7 +118,7 @@ def test_printed_bounds_have_two_decimals_or_at_most_six_digits():
         assert f"at most {text}," in str(replace(found, epsilon=value))
     assert "data lose 4.65:" in str(replace(found, lower=4.6599))
     alone = dpa.accounting(1e-9, sampling="poisson", rate=0.1, steps=100, delta=1e-5)
-    assert "at most 5.005e+19, and some data lose 0:" in str(alone)
+    assert "at most 5.005e+19: one" in str(alone)
 
 
 def test_a_lower_bound_of_one_step_against_its_integral():
