@@ -4,7 +4,7 @@ Tiles and tasks decide in which order a sum is added up, and so its last bits: t
 tuned them would give different results, and a stored table could not be made again. Prefetching
 alone changes no bit, but goes with smaller tiles, and what a busy machine measures once would stay.
 So all are fixed, and this is what another choice would gain: it is faster where the ratio is below
-1. The same work in two processes differs by some percent.
+1, by more than that of the same choice in a second process, whose memory lies elsewhere.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from .measure import Worker, compare, effort, thread_counts
 from .table import Row
 
 NEVER = 1 << 62
+CONTROL = "the same choice again"
 DENSE = {
     "no prefetching": {"dense._NEAR_BYTES": NEVER},
     "prefetching always": {"dense._NEAR_BYTES": 0},
@@ -81,7 +82,7 @@ def _case(
     case = shape if rate == 1 else f"batches of {rate:g}, {shape}"
     with contextlib.ExitStack() as stack:
         workers = {}
-        for name, constants in {"fixed": {}, **choices}.items():
+        for name, constants in {"fixed": {}, CONTROL: {}, **choices}.items():
             given = {**asked, "constants": constants, "cache": str(caches / name)}
             workers[name] = Worker("choice_forms", "sums", threads, given)
             stack.callback(workers[name].close)
