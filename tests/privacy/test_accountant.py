@@ -557,6 +557,8 @@ def test_huge_orders_cost_as_if_without_sampling():
         privacy.rdp_without_replacement(orders, 100, 10, lambda a: privacy.rdp_laplace(a, 1.0)),
     ):
         assert found[0] < base[0] and found[1] == base[1] and found[2] < base[2]
+    most = privacy.rdp_poisson(2.0**14, 0.1, lambda a: privacy.rdp_gaussian(a, 200.0), True)
+    assert most < 0.9 * privacy.rdp_gaussian(2.0**14, 200.0)
     assert privacy.rdp_with_replacement([1e9], 100, 5, 2.0) == pytest.approx(12.5 * 1e9 / 4.0)
 
 

@@ -36,6 +36,7 @@ from dpanalysis.privacy.oracle import PrivateOracle
 from dpanalysis.privacy.queries import FirstDecrease, NoisyMin, Ray, Records
 from dpanalysis.privacy.queries import values as decrease
 from dpanalysis.privacy.queries import values as select
+from dpanalysis.problems.base import ColumnTable
 
 RELATIONS = ("add_or_remove_one", "replace_one")
 STEPS = np.arange(4.0)
@@ -555,8 +556,9 @@ def test_points_of_another_size_are_refused_before_anything_is_spent():
 
 @pytest.mark.parametrize("column", [0, 2])
 def test_a_quantile_of_no_column_is_refused_before_anything_is_spent(column):
-    table = dpa.ERM(np.zeros((5, 2)), np.ones(5), dpa.losses.Logistic(), None, dpa.RowBound(2, 1.0))
-    problem = table if column else dpa.Quadratic([1.0, 2.0], sensitivity=0.1)
+    problem = (
+        ColumnTable(np.zeros((5, 2))) if column else dpa.Quadratic([1.0, 2.0], sensitivity=0.1)
+    )
     guard = privacy.Filter(dpa.Budget(5.0))
     oracle = PrivateOracle(problem, problem.facts("replace_one"), guard, [0])
     query = privacy.queries.NoisyQuantile(column, 0.5, (0.0, 1.0), 1.0)

@@ -584,3 +584,10 @@ def test_a_selection_states_its_epsilon_at_the_delta_of_its_budget():
         [lambda budget, rng: 1.0], dpa.Budget(3.0, 1e-6), score=lambda o, b, rng: o, rng=1
     )
     assert chosen.epsilon() == chosen.epsilon(1e-6) <= 3.0 and chosen.epsilon(0.0) == math.inf
+    pure = repeat_and_select(
+        [lambda budget, rng: 1.0], dpa.Budget(1e-9), score=lambda o, b, rng: o, rng=2
+    )
+    outer = repeat_and_select(
+        [lambda budget, rng: pure], dpa.Budget(3.0, 1e-6), score=lambda o, b, rng: 1.0, rng=1
+    )
+    assert outer.output.epsilon() == outer.epsilon() <= 3.0
