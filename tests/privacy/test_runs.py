@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import dpanalysis as dpa
 from dpanalysis import privacy
 from dpanalysis.__main__ import main
+from dpanalysis.privacy.accounting import runs
 from dpanalysis.privacy.accounting.runs import SAMPLINGS, directed, mixture_lower_epsilon
 from dpanalysis.privacy.events import Gaussian, Repeated, Sampled
 
@@ -138,7 +139,9 @@ def test_a_lower_bound_of_one_step_against_its_integral():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("words", ["balls_in_bins", "Balls-in-Bins", " balls  in bins"])
+@pytest.mark.parametrize(
+    "words", ["balls_in_bins", "Balls-in-Bins", " balls  in bins", "BallsInBins"]
+)
 def test_names_are_read_however_they_are_spelt(words):
     assert run("balls in bins", sampling=words) == run("balls in bins")
 
@@ -213,3 +216,13 @@ def test_errors_name_what_is_allowed(arguments, match):
     usual = {"noise_multiplier": 1.0, "sampling": "shuffle", "batches": 10, "epochs": 3}
     with pytest.raises((TypeError, ValueError), match=match):
         dpa.accounting(**{**usual, "delta": 1e-5, **arguments})
+
+
+def test_fixed_sizes_may_go_by_the_name_of_their_class():
+    same = [
+        dpa.accounting(1.0, sampling=words, n=1000, batch_size=10, steps=5, delta=1e-5)
+        for words in ("fixed size", "WithoutReplacement", "without replacement")
+    ]
+    assert same[0] == same[1] == same[2]
+    for words in ("WithReplacement", "Poisson", "RandomAllocation", "Shuffle", "FULL"):
+        assert runs._sampling_name(words) in runs.SAMPLINGS

@@ -14,6 +14,7 @@ are cells of losses.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context
@@ -373,13 +374,15 @@ def _run_length(run: _Run) -> str:
 
 
 def _sampling_name(sampling: Any) -> str:
-    """Return the normalized name of a scheme: case, underscores and hyphens do not matter."""
+    """Return the normalized name of a scheme, however it is spelt; names of classes are too."""
     if not isinstance(sampling, str):
         raise TypeError(
             f"sampling must be words such as 'shuffle', got {sampling!r}; events and schemes of "
             "dpanalysis are accounted by dpanalysis.privacy.epsilon"
         )
-    name = " ".join(sampling.lower().replace("_", " ").replace("-", " ").split())
+    words = re.findall(r"[A-Z]?[^A-Z\s_-]+|[A-Z]+", sampling)  # of names of classes, too
+    name = " ".join(words).lower()
+    name = "fixed size" if name == "without replacement" else name
     if name not in SAMPLINGS:
         listed = ", ".join(map(repr, SAMPLINGS))
         raise ValueError(
