@@ -292,6 +292,11 @@ def _pair(p: Any, q: Any) -> _Finite | DensityPair:
 
 
 def _probabilities(name: str, value: Any) -> Array:
+    if hasattr(value, "logpmf"):
+        raise TypeError(
+            f"{name} must be an array of probabilities, got a discrete law: give those of its "
+            f"outcomes, {name}.pmf(range(m)), with the rest in the last one"
+        )
     array = check_finite(name, check_reals(name, value))
     if array.ndim != 1 or array.size == 0:
         raise ValueError(f"{name} must have shape (m,), m >= 1, got shape {array.shape}")

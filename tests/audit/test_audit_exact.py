@@ -592,3 +592,8 @@ def test_a_law_that_is_narrower_by_far_is_no_overflow():
     exact = math.log(wide / narrow) + math.log(wide**2 / variance) / (2 * (order - 1))
     found = renyi_divergence(stats.norm(0, narrow), stats.norm(0, wide), order)
     assert found == pytest.approx(exact, rel=1e-12)
+
+
+def test_a_discrete_law_is_asked_for_its_probabilities():
+    with pytest.raises(TypeError, match=r"p must be an array of probabilities, got a discrete law"):
+        hockey_stick(stats.poisson(3), stats.poisson(2), 0.5)
