@@ -330,7 +330,7 @@ def _new_model(arguments: argparse.Namespace, classes: list[str]) -> Any:
 
 def _reader(model: Any) -> Callable[[str], Any]:
     """Return a parser of label cells, whose ValueError says what the model expects."""
-    from .preprocessing.encoder import few, text_of
+    from .preprocessing.encoder import few, text_of, text_read
 
     if hasattr(model, "target_bounds"):
         return _number
@@ -339,6 +339,8 @@ def _reader(model: Any) -> Callable[[str], Any]:
     seen: set[str] = set()
 
     def word(cell: str) -> str:
+        if words is not None and cell not in words:
+            cell = text_read(cell)  # 1.0 is the class 1, as in a table that was read as numbers
         if not cell or (words is not None and cell not in words):
             raise ValueError(f"one of {few(words)}" if words else "a label")
         if words is None:  # else each number, name or date became a published class

@@ -489,7 +489,7 @@ def fingerprint(data: Any) -> Any:
         bytes_ = np.ascontiguousarray(data).view(np.uint8).reshape(-1)
         return data.shape, data.dtype.str, hashlib.blake2b(bytes_.data).hexdigest()
     if sp.issparse(data) and hasattr(data, "data"):
-        names = ("data", "indices", "indptr", "coords", "offsets", "rows")  # of all formats
+        names = ("data", "indices", "indptr", "row", "col", "coords", "offsets", "rows")
         return tuple(fingerprint(getattr(data, name, None)) for name in names)
     if isinstance(data, (tuple, list)):
         return tuple(fingerprint(entry) for entry in data)

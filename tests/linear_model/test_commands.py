@@ -219,12 +219,17 @@ def test_classes_that_are_numbers_are_those_of_the_cells(folder, capsys):
     save(model.fit(table, table["age"] > 50.0), "words.json")
     save(model.fit(table, (table["age"] > 50.0).astype(float)), "numbers.json")
     said = []
-    for name, words in (("words", ("False", "True")), ("numbers", ("0", "1"))):
+    for name, words in (
+        ("words", ("False", "True")),
+        ("words", ("false", "TRUE")),
+        ("numbers", ("0", "1")),
+        ("numbers", ("0.0", "1.0")),
+    ):
         cells = [f"{age:g},{words[age > 50.0]}" for (age,) in ages]
         (folder / "labels.csv").write_text("\n".join(["age,label", *cells]) + "\n")
         main(["evaluate", "labels.csv", "--label", "label", "--model", f"{name}.json"])
         said.append(capsys.readouterr().out)
-    assert said[0] == said[1] and "accuracy: 0.9" in said[1]
+    assert len(set(said)) == 1 and "accuracy: 0.9" in said[0]
 
 
 @pytest.mark.parametrize("dtype", ["<c16", "<M8[s]", "V4"])
