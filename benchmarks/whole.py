@@ -92,10 +92,10 @@ def training(problem: MLP, epochs: int, private: bool) -> Any:
     return _run(problem, method, TRAINING if private else None)
 
 
-def fit(model: str, X: np.ndarray, y: np.ndarray) -> Any:
-    """Return a private estimator fitted for epsilon = 1 with the system's entropy."""
+def fit(model: str, X: np.ndarray, y: np.ndarray, epsilon: float = 1.0) -> Any:
+    """Return a private estimator, fitted with the system's entropy."""
     forget_epsilons()
-    return getattr(linear_model, model)(epsilon=1.0, bounds=(0.0, 1.0)).fit(X, y)
+    return getattr(linear_model, model)(epsilon=epsilon, bounds=(0.0, 1.0)).fit(X, y)
 
 
 def _run(problem: Any, method: Any, budget: Any) -> Any:
@@ -169,6 +169,9 @@ def run(quick: bool) -> Iterator[Row]:
     fits = {model: partial(fit, model, X, y) for model in ("LogisticRegression", "LinearSVC")}
     for model, ours in fits.items():
         yield from fitted(model, ours, shape, X, y, threads, spent)
+    few, labels, _, _ = data.planted(300, 20)
+    exact = here(lambda: fit("LinearSVC", few, labels, 1e6))
+    yield from compare("fit of few rows, LinearSVC", "epsilon = 1e6, 300 x 20", exact, {}, spent)
 
     network = MLP(*data.images(size.images), (128,), n_classes=10)
     epochs = partial(training, network, size.epochs)

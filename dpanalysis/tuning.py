@@ -17,7 +17,7 @@ from .experiments.loop import whole_runs
 from .experiments.result import Result
 from .privacy import mechanisms
 from .privacy.accounting.accountant import calibrate
-from .privacy.accounting.relations import Budget, check_budget
+from .privacy.accounting.relations import Budget, check_budget, part_of
 from .privacy.accounting.sampling import Full
 from .privacy.accounting.selection import Repeats
 from .privacy.accounting.zcdp import zcdp_pure
@@ -279,7 +279,7 @@ def repeat_and_select(
     share = check_fraction("score_share", score_share)
     law = Repeats(10.0) if repeats is None else repeats
     whole = affordable(budget, law)
-    run, scoring = _part(whole, 1.0 - share), _part(whole, share)
+    run, scoring = part_of(whole, 1.0 - share), part_of(whole, share)
     event = BestOf([_event(run), _event(scoring)], law)
     refuse_branch(guard)
     if guard is not None and guard.budget.relation != budget.relation:
@@ -307,12 +307,6 @@ def repeat_and_select(
             chosen = _of_choice(output, ledger, budget, rng)
             best = Selection(index, chosen, value, run, scoring, ledger, budget.delta)
     return best
-
-
-def _part(budget: Budget, share: float) -> Budget:
-    if budget.rho is not None:
-        return Budget.zcdp(share * budget.rho, budget.relation)
-    return Budget(share * budget.limit, relation=budget.relation)
 
 
 def _event(budget: Budget) -> Event:

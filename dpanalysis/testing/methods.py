@@ -28,7 +28,7 @@ from ..losses import Logistic
 from ..methods.base import AdaptiveMethod, Method, Step
 from ..privacy import mechanisms
 from ..privacy.accounting.accountant import epsilon
-from ..privacy.accounting.relations import Budget
+from ..privacy.accounting.relations import Budget, part_of
 from ..privacy.accounting.sampling import Sampling
 from ..privacy.budget import Filter
 from ..privacy.events import Event, Repeated
@@ -353,7 +353,7 @@ class _MethodChecks:
                 return
             w = self.run(seed=seed, replicates=4).w
         (i, j), *_ = pairs  # the noise may be too small to change anything
-        noisy = self.run(replicates=4, budget=_part_of(self.budget, 1e-3)).w
+        noisy = self.run(replicates=4, budget=part_of(self.budget, 1e-3)).w
         require(
             not np.array_equal(noisy[i], noisy[j]),
             "replicates give the same numbers: each must have independent noise, from the oracle",
@@ -396,13 +396,6 @@ def _same_step(first: Step, second: Step) -> bool:
         np.array_equal(each, second.state[name], equal_nan=True)
         for name, each in first.state.items()
     )
-
-
-def _part_of(budget: Budget, share: float) -> Budget:
-    """Return a share of a budget."""
-    if budget.rho is not None:
-        return Budget.zcdp(share * budget.rho, budget.relation)
-    return Budget(share * budget.limit, budget.delta, budget.relation)
 
 
 def _same_run(first: Any, second: Any) -> bool:

@@ -32,7 +32,7 @@ from .epochs import Epoch
 from .events import Event, Sampled, counted_gaussian_terms
 from .pairs import Array
 from .pld import _MOST_CELLS, _cell_width, _compose, has_profiles, pairs_of
-from .zcdp import gaussian_divergence, gaussian_epsilon
+from .zcdp import gaussian_divergence, gaussian_epsilon, real_losses
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -113,9 +113,7 @@ class PrivacyCurve:
 
     def delta(self, epsilon: ArrayLike) -> Any:
         """Return the least delta at ``epsilon``, which may be any real numbers."""
-        loss = check_reals("epsilon", epsilon)
-        if np.isnan(loss).any():
-            raise ValueError(f"epsilon must not be NaN, got {epsilon!r}")
+        loss = real_losses(epsilon)
         if self.mu is not None:
             return as_scalar(gaussian_divergence(self.mu, loss))
         x = np.exp(np.minimum(np.abs(loss), _LARGEST_LOSS))

@@ -86,6 +86,13 @@ class Budget:
         return math.nan if limit is None else limit
 
 
+def part_of(budget: Budget, share: float) -> Budget:
+    """Return a share of a budget, at the same delta."""
+    if budget.rho is not None:
+        return Budget.zcdp(share * budget.rho, budget.relation)
+    return Budget(share * budget.limit, budget.delta, budget.relation)
+
+
 def check_budget(budget: Budget) -> Budget:
     """Return ``budget`` if it is a Budget; raise TypeError otherwise: a number has no relation."""
     if not isinstance(budget, Budget):

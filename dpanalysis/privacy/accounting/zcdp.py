@@ -166,10 +166,15 @@ def gaussian_delta(noise_multiplier: ArrayLike, epsilon: ArrayLike) -> Any:
     0.126937
     """
     mu = 1.0 / _positive("noise_multiplier", noise_multiplier)
-    loss = check_reals("epsilon", epsilon)
-    if np.isnan(loss).any():
+    return as_scalar(gaussian_divergence(mu, real_losses(epsilon)))
+
+
+def real_losses(epsilon: ArrayLike) -> Any:
+    """Return ``epsilon`` as numbers, or raise: any real ones, and infinite ones."""
+    losses = check_reals("epsilon", epsilon)
+    if np.isnan(losses).any():
         raise ValueError(f"epsilon must not be NaN, got {epsilon!r}")
-    return as_scalar(gaussian_divergence(mu, loss))
+    return losses
 
 
 def gaussian_divergence(mu: ArrayLike, loss: ArrayLike) -> Any:
