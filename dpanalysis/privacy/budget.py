@@ -17,7 +17,8 @@ import os
 import threading
 from collections.abc import Callable
 from functools import partial
-from operator import methodcaller
+from itertools import groupby
+from operator import itemgetter, methodcaller
 from typing import Any, Protocol
 
 import numpy as np
@@ -355,7 +356,8 @@ class Plan(NonCopyableGuard):
                     f"the budget is {budget.limit:.6g}"
                 )
         self.budget, self.cost = budget, cost
-        self._left = [unrolled(event) for event in listed]
+        runs = groupby(map(unrolled, listed), key=itemgetter(0))
+        self._left = [(event, sum(count for _, count in run)) for event, run in runs]
         self._exact, self._at = exact, 0
 
     @property

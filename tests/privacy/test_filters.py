@@ -339,6 +339,9 @@ def test_a_plan_grants_several_of_its_events_at_once():
         plan.spend(Repeated(other, 2))
     plan.spend(other)
     assert plan.next is None and not plan.can_spend(other)
+    listed = Plan([release, Repeated(release, 2), release, other], Budget(1.0))
+    listed.spend(Repeated(release, 4))
+    assert listed.next == other and listed.remaining == 1
 
 
 def test_an_inexact_plan_goes_forward_only():
