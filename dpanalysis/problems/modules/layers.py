@@ -315,16 +315,21 @@ def _zeroed(array: Tensor, lost: Tensor) -> Tensor:
 _ROWS, _NUMBERS = 128, 1 << 19
 
 
+def _row_blocks(array: Tensor) -> Sequence[Tensor]:
+    return array.split(_ROWS) if array.device.type == "cpu" else (array,)
+
+
 def _write_product(out: Tensor, deltas: Tensor, inputs: Tensor) -> None:
     """Write the sum of the outer products of rows, (out, in), into ``out``.
 
     An entry passes through one addition per row, however the rows are divided.
     """
-    rows = _ROWS if out.device.type == "cpu" else max(1, len(deltas))
     table = out.view(deltas.shape[1], -1)
-    torch.mm(deltas[:rows].T, inputs[:rows], out=table)
-    for lo in range(rows, len(deltas), rows):
-        table.addmm_(deltas[lo : lo + rows].T, inputs[lo : lo + rows])
+    blocks = zip(_row_blocks(deltas), _row_blocks(inputs))
+    weighted, rows = next(blocks)
+    torch.mm(weighted.T, _double(rows), out=table)
+    for weighted, rows in blocks:
+        table.addmm_(weighted.T, _double(rows))
 
 
 class Materialized(ParameterGradients):
@@ -370,11 +375,12 @@ class OuterProducts(ParameterGradients):
     """Gradients that are outer products of ``deltas`` (B, out) and ``inputs`` (B, in)."""
 
     def __init__(self, deltas: Tensor, inputs: Tensor) -> None:
-        self._deltas, self._inputs = _double(deltas), _double(inputs)
+        self._deltas, self._inputs = _double(deltas), inputs  # converted by blocks of rows
 
     def squared_norms(self) -> Tensor:
         """Return the squared norms, the squared products of the factors' norms."""
-        return (_norms_of(self._deltas) * _norms_of(self._inputs)).square()
+        inputs = torch.cat([_norms_of(_double(block)) for block in _row_blocks(self._inputs)])
+        return (_norms_of(self._deltas) * inputs).square()
 
     def write_weighted_sum(self, out: Tensor, weights: Tensor) -> None:
         """Write the weighted sum, one product of two matrices."""
@@ -387,7 +393,7 @@ class OuterProducts(ParameterGradients):
 
     def materialize(self) -> Tensor:
         """Return the outer products."""
-        return (self._deltas[:, :, None] * self._inputs[:, None, :]).flatten(1)
+        return (self._deltas[:, :, None] * _double(self._inputs)[:, None, :]).flatten(1)
 
 
 class SummedOuterProducts(ParameterGradients):
