@@ -213,3 +213,22 @@ class Scaled(nn.Module):
 
     def forward(self, x):
         return 0.5 * self.inner(x)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("kind", ["matrix", "sequence"])
+def test_samples_that_grow_after_their_norm_was_computed_stay_clipped(kind, dtype, monkeypatch):
+    """The owner of X may write to it at any time: norms and sums are of one copy."""
+    shape = (6, 4) if kind == "matrix" else (6, 5, 4)
+    X, norms = torch.ones(shape, dtype=dtype), ChunkGradients.squared_norms
+
+    def growing(self, count):
+        found = norms(self, count)
+        X.mul_(1e3)
+        return found
+
+    module = nn.Sequential(nn.Linear(4, 3), nn.Flatten()).to(dtype)
+    problem = dpa.problems.Module(module, X, torch.zeros(6), loss=lambda z, y: z.sum(1), chunk=6)
+    monkeypatch.setattr(ChunkGradients, "squared_norms", growing)
+    total = problem.sums(problem.initial(), clipping=clipping.Flat(0.1)).gradient
+    assert 0.59 < np.linalg.norm(total) < 0.6001 and X.max() == 1e3

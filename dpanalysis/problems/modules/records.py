@@ -315,10 +315,11 @@ def _tensor(name: str, array: Any) -> Tensor:
 
 
 def filled(array: Tensor, chosen: slice | Tensor, length: int) -> Tensor:
-    """Return the chosen entries, padded with zeros to a length."""
+    """Return a copy of the chosen entries, padded with zeros to a length."""
+    # A copy, since the owner may write to the array between a sample's norm and its gradient; in
+    # one memory layout for all, since layers choose kernels by it.
     if isinstance(chosen, slice) and chosen.stop - chosen.start == length:
-        # One memory layout for all, since layers choose kernels by it; a copy if it is another.
-        return array[chosen].reshape(-1).view(length, *array.shape[1:])
+        return array[chosen].clone(memory_format=torch.contiguous_format)
     if not isinstance(chosen, slice) and len(chosen) == length:
         return array.index_select(0, chosen)
     filled = array.new_zeros(length, *array.shape[1:])
