@@ -90,6 +90,13 @@ _LEAST = 2.0**-1022  # the smallest normal number
 _MANY = 1 << 16  # fewest entries for which the compiled kernel is used
 
 
+def snapshot(X: Any) -> Any:
+    """Return a copy of rows on the host: their owner may write to them after they are measured."""
+    if sp.issparse(X) or is_numpy_array(X):
+        return X.copy()
+    return array_namespace(X).asarray(X, copy=True) if on_host(X) else X
+
+
 def bounded_rows(X: Any, scale: Any, limits: Sequence[float], kept: Any = None) -> Any:
     """Return the rows, with those outside their limits set to zero."""
     if min(limits[0], limits[1]) == math.inf and (kept is None or limits[2] == math.inf):
@@ -341,6 +348,8 @@ class ArraySums:
             if scale is not None:
                 X = sp.diags_array(scale[:, 0]) @ X if self._sparse else X * scale
                 scale = None
+        else:
+            X = snapshot(X)
         factors = xp.astype(W, X.dtype, copy=False)
         if jumps and not (self._sparse or on_host(X)):
             columns = [xp.sum(X * factors[r, :], axis=1) for r in range(W.shape[0])]

@@ -94,8 +94,8 @@ class ERM(LinearRisk):
     that exceeds its bound, or the norm that was cached for clipping, adds exactly zero. This covers
     changes that treat every row separately; a value computed from several rows, such as a centered
     column, depends on all of their records. Labels are copied. Not covered are the index arrays of
-    a CSR matrix, and rows of networks and of other array libraries that change in the milliseconds
-    between their norm and their product.
+    a CSR matrix, and rows on a device that change in the milliseconds between their norm and their
+    product.
 
     Examples
     --------

@@ -7,6 +7,7 @@ import pickle
 import array_api_strict
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 from network_reference import (
@@ -21,6 +22,8 @@ from network_reference import (
 
 import dpanalysis as dpa
 from dpanalysis import RowBound, clipping, regularizers, theory
+from dpanalysis.kernels import array_api
+from dpanalysis.losses import Logistic
 from dpanalysis.problems import MLP, Softmax
 from dpanalysis.problems.networks.layers import cross_entropy
 
@@ -171,6 +174,29 @@ RULES = [
     clipping.Value(0.3, beta1=1e-3),  # far too small a constant: the norms decide
     clipping.Custom(lambda norm, loss: min(1.0, 0.3 / (norm + loss)), 0.3),
 ]
+
+
+@pytest.mark.parametrize("form", ["float32", "csr", "torch"])
+def test_rows_that_grow_after_they_were_measured_stay_clipped(form, monkeypatch):
+    """Their owner may write to them at any time: measured and added is one copy."""
+    X, y = np.ones((6, 4), np.float32 if form == "float32" else np.float64), np.arange(6) % 2
+    rows = sp.csr_array(X) if form == "csr" else X
+    if form == "torch":
+        rows = pytest.importorskip("torch", reason="PyTorch is not installed").from_numpy(X)
+    entries, outside = rows.data if form == "csr" else X, array_api._rows_outside
+
+    def growing(*arguments):
+        found = outside(*arguments)
+        entries[:] = 1e3
+        return found
+
+    monkeypatch.setattr(array_api, "_rows_outside", growing)
+    for problem in (MLP(rows, y, (3,), n_classes=2), dpa.ERM(rows, 2.0 * y - 1.0, Logistic())):
+        entries[:] = 1.0
+        rule = clipping.Custom(lambda norm, loss: 0.1 / (norm + 0.1), 0.1)
+        w = np.random.default_rng(0).normal(size=problem.d)
+        total = problem.sums(w if form != "torch" else rows.new_tensor(w), clipping=rule).gradient
+        assert np.linalg.norm(np.asarray(total)) <= 0.6 and entries.max() == 1e3
 
 
 @pytest.mark.slow

@@ -17,6 +17,7 @@ from ...kernels.array_api import (
     each_replicate,
     rounding_margin,
     row_blocks,
+    snapshot,
     within_bound,
 )
 from ...kernels.products import WHOLE
@@ -187,6 +188,8 @@ class NetworkSums:
         layers = self._layout.split(xp, self._cast(xp, W))
         most, dtype = self._summed(xp, self._X.shape[0] if rows is None else rows.shape[0])
         for X, labels, scale, pick in self.blocks(rows, replicates):
+            if rows is None and want_gradient:
+                X = snapshot(X)
             hidden, logits = self._forward(xp, layers, X, scale, labels.shape[0])
             losses, delta = cross_entropy(xp, logits, labels)
             counts = None if weights is None else pick(weights)
