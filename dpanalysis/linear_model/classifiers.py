@@ -159,7 +159,14 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
                 facts = problem.facts(budget.relation)
                 expected = expected_accuracy(facts, part, slope, C, descends)
                 if expected and expected.noise > 1.0:
-                    text = _little(expected, facts.n, D.shape[1], budget.limit)
+                    enough = budget.limit
+                    now: ExpectedAccuracy | None = expected
+                    # From below, since the noise falls at most like 1/epsilon.
+                    while now and now.noise > 1.01 and enough < 1e6:
+                        enough *= now.noise
+                        more = Budget(enough / scores, part.delta, part.relation)
+                        now = expected_accuracy(facts, more, slope, C, descends)
+                    text = _little(expected, facts.n, D.shape[1], budget.limit, enough)
                     warn_caller(text, PrivacyWarning)
             one = run(problem, part, source, C, chosen, descends)
             runs.append(replace(one, expected=expected))
@@ -341,14 +348,14 @@ def _weighted(loss: Loss, class_weights: list[float], k: int) -> tuple[Loss, flo
     return ClassWeighted(loss, negative / most, positive / most), most
 
 
-def _little(expected: ExpectedAccuracy, n: int, d: int, epsilon: float) -> str:
+def _little(expected: ExpectedAccuracy, n: int, d: int, epsilon: float, enough: float) -> str:
     """Return the warning that noise exceeds the mean gradient; see :class:`.ExpectedAccuracy`."""
     return (
         f"little data for this epsilon: by n = {n}, d = {d} weights for each score, epsilon = "
         f"{epsilon:g} and the bounds alone, the noise is {expected.noise:.2g} times as strong as "
         f"all records together can be. {_of_100(expected)}. What would help: fewer columns or "
-        f"categories, n = {math.ceil(n * expected.noise)}, or epsilon = "
-        f"{epsilon * expected.noise:.2g}, from where it is 75"
+        f"categories, n = {math.ceil(n * expected.noise)}, or epsilon = {enough:.2g}, from where "
+        "it is 75"
     )
 
 

@@ -103,6 +103,19 @@ def test_the_warning_names_what_it_is_from_and_what_helps(n, warned, recwarn):
             model.fit(more[:few], more[:few, 0] > 0.5)
 
 
+@pytest.mark.parametrize("epsilon", [1e-12, 0.01])
+def test_the_epsilon_that_would_help_is_enough(epsilon, recwarn):
+    X = np.random.default_rng(3).uniform(size=(300, 5))
+    advised = {}
+    for budget in (epsilon, None):
+        given = budget or float(advised[epsilon])
+        LogisticRegression(given, 1e-5, bounds=(0, 1), random_state=0).fit(X, X[:, 0] > 0.5)
+        text = next((str(each.message) for each in recwarn if LITTLE in str(each.message)), "")
+        advised[budget] = text.split(" or epsilon = ")[-1].split(",")[0]
+        recwarn.clear()
+    assert float(advised[epsilon]) > 0.1 and advised[None] in ("", advised[epsilon])
+
+
 def test_the_noise_of_a_private_choice_and_the_variance_of_blocks():
     bound = dpa.RowBound(2, 1.0)
     facts = dpa.ERM(np.eye(2), [1, -1], dpa.losses.Logistic(), row_bound=bound).facts("replace_one")
