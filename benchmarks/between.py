@@ -15,7 +15,7 @@ import numpy as np
 
 from dpanalysis import ERM, clipping, losses
 
-from .measure import Effort, Times, compare, thread_counts
+from .measure import Effort, Times, compare, numba_threads, thread_counts
 from .peers import data
 from .peers.numpy_forms import clipped
 from .table import Row
@@ -26,22 +26,16 @@ def _after(between: Callable[[], object], call: Callable[[], object], threads: i
     """Time a call that follows other work."""
 
     def times(settle: float, calls: int) -> list[float]:
-        import numba
-
-        before = numba.get_num_threads()
-        numba.set_num_threads(threads)
-        try:
+        found = []
+        with numba_threads(threads):
             time.sleep(settle)  # until the thread pools used before are asleep
             call()
-            found = []
             for _ in range(calls):
                 between()
                 start = time.perf_counter()
                 call()
                 found.append(1e3 * (time.perf_counter() - start))
-            return found
-        finally:
-            numba.set_num_threads(before)
+        return found
 
     return times
 

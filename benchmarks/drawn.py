@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from .mechanisms import CLAIM, SHORT, Broken, multiplier
+from .mechanisms import CLAIM, SHORT, Broken, best, half_line, multiplier
 
 WIDEST = 100  # largest number of entries of an output
 _FAINTEST = 1e-3  # so that an oracle needs at most some 50,000 runs
@@ -31,30 +31,15 @@ Sampler = Callable[[int, Any, int], np.ndarray]
 
 @dataclass(frozen=True)
 class Core:
-    """The broken part of a mechanism, and its best event.
-
-    Attributes
-    ----------
-    text : str
-        Description of the broken part.
-    sample : callable
-        ``sample(bit, rng, size)`` returns an array of shape (size, width).
-    event : callable
-        Indicator of the best event by row.
-    p, q : float
-        Probabilities of the event, on the likelier input and on the other.
-    delta : float
-    words : bool
-        Whether the entries are from a few integers, which may be released as words.
-    """
+    """The broken part of a mechanism, and its best event."""
 
     text: str
-    sample: Sampler
-    event: Event
-    p: float
-    q: float
+    sample: Sampler  # of arrays of shape (size, width)
+    event: Event  # indicator by row
+    p: float  # probability of the event on the likelier input
+    q: float  # and on the other
     delta: float = 0.0
-    words: bool = False
+    words: bool = False  # the entries are from a few integers, which may be released as words
 
 
 @dataclass(frozen=True)
@@ -64,21 +49,6 @@ class Drawn:
     broken: Broken
     core: Core
     places: np.ndarray
-
-
-def _half_line(first: Any, second: Any, delta: float) -> tuple[float, float, float]:
-    """Return the best half line for two distributions: its start and its two probabilities."""
-    at = np.linspace(*second.ppf([0.01, 1.0 - 1e-9]), 20_001)
-    place = best(first.sf(at), second.sf(at), delta)
-    return float(at[place]), float(first.sf(at[place])), float(second.sf(at[place]))
-
-
-def best(p: np.ndarray, q: np.ndarray, delta: float) -> int:
-    """Return the index of the pair for which a test of the claim needs the fewest runs."""
-    c = math.exp(CLAIM)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        score = (p - c * q - delta) / np.sqrt(p * (1.0 - p) + c**2 * q * (1.0 - q))
-    return int(np.nanargmax(score))
 
 
 def _scale(random: np.random.Generator) -> Core:
@@ -96,7 +66,7 @@ def _scale(random: np.random.Generator) -> Core:
     delta = 0.0 if law == "Laplace" else 1e-2
     std = SHORT * multiplier(delta) if delta else SHORT
     noise = stats.norm if delta else stats.laplace
-    at, p, q = _half_line(noise(1.0, std), noise(0.0, std), delta)
+    at, p, q = half_line(noise(1.0, std), noise(0.0, std), delta)
 
     def number(bit: int, rng: Any, size: int) -> np.ndarray:
         draw = rng.normal if delta else rng.laplace
@@ -150,7 +120,7 @@ def _several(random: np.random.Generator) -> Core:
     width, delta = int(random.integers(2, 17)), 1e-2
     std = SHORT * multiplier(delta)
     shift = random.choice([-1.0, 1.0], width) * random.dirichlet(np.ones(width)) ** 0.5
-    at, p, q = _half_line(stats.norm(1.0, std), stats.norm(0.0, std), delta)
+    at, p, q = half_line(stats.norm(1.0, std), stats.norm(0.0, std), delta)
 
     def sample(bit: int, rng: Any, size: int) -> np.ndarray:
         return np.asarray(bit * shift + rng.normal(0.0, std, (size, width)))

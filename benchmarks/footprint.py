@@ -7,11 +7,10 @@ before the data were loaded, or before the step (Linux only).
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import Iterator
 
-from .measure import ROOT, installed
+from .measure import installed, printed
 from .networks import NETWORKS
 from .peers import data
 from .peers.footprint import WAYS
@@ -20,22 +19,18 @@ from .table import Row
 
 def megabytes(way: str, n: int, d: int, R: int = 1) -> tuple[float, float]:
     """Return data and peak, and the data alone."""
-    total, alone = json.loads(_printed("footprint", way, n, d, R))
+    total, alone = json.loads(_last_line("footprint", way, n, d, R))
     return total, alone
 
 
 def of_step(work: str, batch: int, module: str = "module_forms") -> float:
     """Return the peak memory of a private step of a network."""
-    return float(_printed(module, work, batch))
+    return float(_last_line(module, work, batch))
 
 
-def _printed(module: str, *arguments: object) -> str:
+def _last_line(module: str, *arguments: object) -> str:
     """Return the last line that a module of the peers prints."""
-    command = [sys.executable, "-W", "ignore", "-m", f"benchmarks.peers.{module}"]
-    output = subprocess.run(
-        [*command, *map(str, arguments)], check=True, capture_output=True, text=True, cwd=ROOT
-    ).stdout
-    return output.splitlines()[-1]
+    return printed("-m", f"benchmarks.peers.{module}", *arguments).splitlines()[-1]
 
 
 def run(quick: bool) -> Iterator[Row]:

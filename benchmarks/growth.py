@@ -28,13 +28,7 @@ curves: dict[str, dict[str, tuple[list[int], np.ndarray]]] = {}
 
 
 def slope(sizes: Any, times: Any) -> float:
-    """Return the slope of the least squares line through the logarithms.
-
-    Raises
-    ------
-    ValueError
-        If there are fewer than two sizes, or a value is not positive.
-    """
+    """Return the slope of the least squares line through the logarithms."""
     x, t = np.asarray(sizes, float), np.asarray(times, float)
     if x.size < 2 or x.shape != t.shape or not (np.all(x > 0) and np.all(t > 0)):
         raise ValueError(f"sizes and times must be positive and two at least, got {x}, {t}")

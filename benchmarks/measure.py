@@ -85,6 +85,15 @@ def effort(quick: bool) -> Effort:
     return Effort(2, 0.08, 3) if quick else Effort(5, 0.3, 4)
 
 
+def printed(*arguments: object, **environment: str) -> str:
+    """Return what a new process of this interpreter prints."""
+    command = [sys.executable, "-W", "ignore", *map(str, arguments)]
+    variables = {**os.environ, **environment}
+    return subprocess.run(
+        command, check=True, capture_output=True, text=True, cwd=ROOT, env=variables
+    ).stdout
+
+
 def quietly(call: Callable[[], object]) -> object:
     """Call a peer and suppress its warnings and output."""
     with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):
@@ -92,20 +101,28 @@ def quietly(call: Callable[[], object]) -> object:
         return call()
 
 
+@contextlib.contextmanager
+def numba_threads(count: int | None) -> Iterator[None]:
+    """Run with that many of Numba's threads; None changes nothing."""
+    if count is None:
+        yield
+        return
+    import numba
+
+    before = numba.get_num_threads()
+    numba.set_num_threads(count)
+    try:
+        yield
+    finally:
+        numba.set_num_threads(before)
+
+
 def here(call: Callable[[], object], threads: int | None = None) -> Times:
     """Time a call in this process, with that many of Numba's threads."""
 
     def times(settle: float, calls: int) -> list[float]:
-        if threads is None:
+        with numba_threads(threads):
             return timed(call, settle, calls)
-        import numba
-
-        before = numba.get_num_threads()
-        numba.set_num_threads(threads)
-        try:
-            return timed(call, settle, calls)
-        finally:
-            numba.set_num_threads(before)
 
     return times
 

@@ -24,27 +24,15 @@ CLAIM = 1.0
 
 @dataclass(frozen=True)
 class Broken:
-    """A mechanism, called as ``mechanism(bit, rng, size)``, and its best event.
-
-    Attributes
-    ----------
-    name : str
-    mechanism : callable
-    delta : float
-    p, q : float
-        Probabilities of the best event, on the likelier input and on the other.
-    simple : bool
-        Whether outputs are numbers and the best event is a half line.
-    canary : float or ndarray
-        What the second input adds to an outcome, up to a factor; for selections, to every choice.
-    """
+    """A mechanism, called as ``mechanism(bit, rng, size)``, and its best event."""
 
     name: str
     mechanism: Callable[[int, Any, int], np.ndarray]
     delta: float
-    p: float
-    q: float
-    simple: bool = False
+    p: float  # probability of the best event on the likelier input
+    q: float  # and on the other
+    simple: bool = False  # outputs are numbers and the best event is a half line
+    # What the second input adds to an outcome, up to a factor; for selections, to every choice.
     canary: Any = 1.0
 
     def score(self, bit: int, rng: Any, size: int) -> np.ndarray:
@@ -62,25 +50,28 @@ def scores(
     return outcomes.reshape(size, -1) @ np.atleast_1d(canary)
 
 
-def _best(p: np.ndarray, q: np.ndarray, delta: float) -> tuple[float, float]:
-    """Return the pair for which a test of the claim needs the fewest runs."""
+def best(p: np.ndarray, q: np.ndarray, delta: float) -> int:
+    """Return the index of the pair for which a test of the claim needs the fewest runs."""
     c = math.exp(CLAIM)
     with np.errstate(divide="ignore", invalid="ignore"):
         score = (p - c * q - delta) / np.sqrt(p * (1.0 - p) + c**2 * q * (1.0 - q))
-    place = int(np.nanargmax(score))
-    return float(p[place]), float(q[place])
+    return int(np.nanargmax(score))
 
 
-def _line(first: Any, second: Any, delta: float) -> tuple[float, float]:
+def half_line(first: Any, second: Any, delta: float) -> tuple[float, float, float]:
+    """Return the best half line for two distributions: its start and its two probabilities."""
     at = np.linspace(*second.ppf([0.01, 1.0 - 1e-9]), 20_001)
-    return _best(first.sf(at), second.sf(at), delta)
+    place = best(first.sf(at), second.sf(at), delta)
+    return float(at[place]), float(first.sf(at[place])), float(second.sf(at[place]))
 
 
 def _outcomes(p: np.ndarray, q: np.ndarray) -> tuple[float, float]:
     pairs = []
     for a, b in ((p, q), (q, p)):
         order = np.argsort(-a / b)
-        pairs.append(_best(np.cumsum(a[order])[:-1], np.cumsum(b[order])[:-1], 0.0))
+        first, second = np.cumsum(a[order])[:-1], np.cumsum(b[order])[:-1]
+        place = best(first, second, 0.0)
+        pairs.append((float(first[place]), float(second[place])))
     return max(pairs, key=lambda pair: pair[0] - math.exp(CLAIM) * pair[1])
 
 
@@ -99,7 +90,7 @@ def broken() -> Iterator[Broken]:
     def laplace(bit: int, rng: Any, size: int) -> np.ndarray:
         return bit + rng.laplace(0.0, SHORT, size)
 
-    one = _line(stats.laplace(1.0, SHORT), stats.laplace(0.0, SHORT), 0.0)
+    one = half_line(stats.laplace(1.0, SHORT), stats.laplace(0.0, SHORT), 0.0)[1:]
     yield Broken("Laplace", laplace, 0.0, *one, simple=True)
     for delta in (1e-2, 1e-5):
         std = SHORT * multiplier(delta)
@@ -107,7 +98,7 @@ def broken() -> Iterator[Broken]:
         def gaussian(bit: int, rng: Any, size: int, std: float = std) -> np.ndarray:
             return bit + rng.normal(0.0, std, size)
 
-        pair = _line(stats.norm(1.0, std), stats.norm(0.0, std), delta)
+        pair = half_line(stats.norm(1.0, std), stats.norm(0.0, std), delta)[1:]
         yield Broken(f"Gaussian, delta = {delta:g}", gaussian, delta, *pair, simple=True)
     lie = 1.0 / (1.0 + math.exp(math.sqrt(2.0)))
 
@@ -175,6 +166,6 @@ def _vectors(one: tuple[float, float]) -> Iterator[Broken]:
             path[:, t] = w
         return path
 
-    pair = _line(stats.norm(1.0, std), stats.norm(0.0, std), delta)
+    pair = half_line(stats.norm(1.0, std), stats.norm(0.0, std), delta)[1:]
     canary = 0.95 ** np.arange(1, steps + 1) - 1.0  # the path without noise
     yield Broken("DP-SGD of 50 steps", descent, delta, *pair, canary=canary)

@@ -8,7 +8,6 @@ removed after it; it takes several GB of the temporary folder. Linux only.
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import tempfile
 import threading
@@ -19,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from .measure import ROOT, installed
+from .measure import installed, printed
 from .table import Row
 
 D = 8
@@ -142,14 +141,7 @@ def run(quick: bool) -> Iterator[Row]:
     with tempfile.TemporaryDirectory() as name:
         size = write(Path(name), n) / MEGABYTE
         for way in ("memmap", *(["dask"] if installed("dask") else [])):
-            output = subprocess.run(
-                [sys.executable, "-W", "ignore", "-m", "benchmarks.memory", way, name, str(n)],
-                check=True,
-                capture_output=True,
-                text=True,
-                cwd=ROOT,
-            ).stdout
-            found = json.loads(output)
+            found = json.loads(printed("-m", "benchmarks.memory", way, name, n))
             case = f"{way}, {n:,} x {D} float32, limit {found.pop('limit'):.0f} MB"
             for what, peer, other in (("peak", "the file", size), ("all", "the file", size)):
                 key = {"peak": "private memory beyond the start", "all": "private memory"}[what]

@@ -45,11 +45,6 @@ def forecast(sizes: Any, times: Any, size: float) -> tuple[tuple[float, ...], tu
 
     Both come from the least squares line through the logarithms; the interval of the time is the
     prediction interval of one more measurement.
-
-    Raises
-    ------
-    ValueError
-        If there are fewer than three sizes, or a value is not positive.
     """
     fitted, x, t = slope(sizes, times), np.log(sizes), np.log(times)
     if len(x) < 3:

@@ -8,15 +8,12 @@ comes before and is a separate row.
 from __future__ import annotations
 
 import json
-import os
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
 
-from .measure import ROOT, installed
+from .measure import installed, printed
 from .table import Row
 
 FIRST_CALL = """
@@ -44,14 +41,7 @@ print(json.dumps(parts))
 def child(statement: str, **environment: str) -> tuple[float, str]:
     """Return the milliseconds and the output of a new process."""
     start = time.perf_counter()
-    output = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", statement],
-        check=True,
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        env={**os.environ, **environment},
-    ).stdout
+    output = printed("-c", statement, **environment)
     return 1e3 * (time.perf_counter() - start), output
 
 

@@ -19,14 +19,8 @@ RULE = "|---|---|---|---|---|---|---|---|"
 class Row:
     """Our measurement and that of a peer.
 
-    Attributes
-    ----------
-    key, case : str
-        The work, as named in :mod:`benchmarks.targets`, and its size or setting.
-    ours, other : tuple of float
-        In ``unit``, one entry per turn; ``other`` is empty without a peer.
-    peer : str
-    unit : str
+    ``key`` is the work, as named in :mod:`benchmarks.targets`, and ``case`` its size or setting.
+    ``ours`` and ``other`` have one entry per turn, in ``unit``; ``other`` is empty without a peer.
     """
 
     key: str
@@ -166,22 +160,7 @@ def _counted(text: str) -> str:
 
 
 def replaced(page: str, title: str, text: str, rows: Iterable[Row]) -> str:
-    """Return the page with one section replaced; counts and gaps are updated.
-
-    Parameters
-    ----------
-    page : str
-        As :func:`page` wrote it.
-    title, text : str
-        Of the section, which is appended if the page has no section of that title.
-    rows : iterable of Row
-        The rows of the section.
-
-    Raises
-    ------
-    ValueError
-        If the page has no place for sections.
-    """
+    """Return the page with one section replaced or appended; counts and gaps are updated."""
     found = re.search(
         rf"^## {re.escape(title)}\n.*?(?=^## |^!\[|^Not measured|\Z)", page, re.M | re.S
     )
@@ -215,24 +194,8 @@ def page(
 ) -> str:
     """Return the whole page of results.
 
-    Parameters
-    ----------
-    about : dict
-        Machine, versions and settings, in display order.
-    sections : dict
-        Rows by title.
-    skipped : iterable of str
-        One line per skipped peer.
-    images : iterable of str
-        Paths relative to the page.
-    summaries : mapping
-        Text below the table by title.
-    elsewhere : sequence of str
-        Pages of other processors.
-    names : sequence of str
-        The requested benchmarks, if not all.
-    file : str
-        The name of the page.
+    Sections have rows, and summaries a text below them, by title. ``elsewhere`` are pages of other
+    processors, ``names`` the requested benchmarks, if not all.
     """
     rows = [row for part in sections.values() for row in part]
     others = [f"- Other processors: {', '.join(f'`{each}`' for each in elsewhere)}"]

@@ -14,13 +14,8 @@ from typing import Literal
 class Target:
     """A bound on a measurement.
 
-    Attributes
-    ----------
-    sense : {"times", "faster", "at most"}
-        The bound is for ours / peer ("times", at most), peer / ours ("faster", at least), or ours.
-    floor, goal : float or None
-    unit : str
-        Unit of ``floor`` and ``goal`` if the sense is "at most", and of the row.
+    It is for ours / peer ("times", at most), peer / ours ("faster", at least), or ours, which is
+    then in ``unit`` like the bound.
     """
 
     sense: Literal["times", "faster", "at most"]

@@ -12,8 +12,8 @@ import os
 from pathlib import Path
 from typing import Any
 
-from .cells import BUNDLED, METHODS, REAL, SEEDS, Runner, cells, missing_data, pythons
-from .tables import FIELDS, SUMMARY, losses, markdown, picture, summary, write
+from .cells import BUNDLED, EPSILONS, METHODS, REAL, SEEDS, Runner, cells, missing_data, pythons
+from .tables import FIELDS, SUMMARY, by_epsilon, losses, picture, score, summary, write
 
 FOLDER = Path(__file__).parents[2] / "figures" / "results" / "accuracy"
 KEPT = Path(__file__).parents[1] / "output" / "accuracy.jsonl"
@@ -107,4 +107,5 @@ def _write(
     }
     (folder / "about.json").write_text(json.dumps(about, indent=1) + "\n", encoding="utf-8")
     picture(table, folder / "accuracy.png")
-    print(markdown(table), *losses(table), sep="\n")
+    ordered = sorted(table, key=lambda row: row["data"])
+    print(by_epsilon(ordered, EPSILONS, score), *losses(table), sep="\n")

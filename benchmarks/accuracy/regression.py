@@ -14,7 +14,7 @@ import math
 import os
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ import numpy as np
 
 from .cells import Cell, Runner, pythons
 from .penalty import FOLDER
-from .tables import write
+from .tables import by_epsilon, write
 
 EPSILONS = (0.1, 1.0, 10.0)
 ADASSP = "AdaSSP"
@@ -34,18 +34,8 @@ METHODS = {
     "scikit-learn": ("sklearn", ("none",)),
 }
 FIELDS = (
-    "data",
-    "n",
-    "d",
-    "method",
-    "delta",
-    "epsilon",
-    "seeds",
-    "r2",
-    "r2_low",
-    "r2_high",
-    "seconds",
-)
+    "data", "n", "d", "method", "delta", "epsilon", "seeds", "r2", "r2_low", "r2_high", "seconds",
+)  # fmt: skip
 
 # Of the ten columns of scikit-learn's diabetes data, and of their target: what adults have.
 _LOW = (18, 1, 15, 60, 90, 40, 20, 2, 3, 55)
@@ -209,7 +199,7 @@ def main(argv: list[str], machine: dict[str, str]) -> int:
     (arguments.out / "regression.json").write_text(
         json.dumps(about, indent=1) + "\n", encoding="utf-8"
     )
-    print(markdown(table))
+    print(by_epsilon(table, EPSILONS, score))
     return 0
 
 
@@ -231,15 +221,6 @@ def summary(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return table
 
 
-def markdown(table: list[dict[str, Any]]) -> str:
-    """Return the table as a page shows it."""
-    lines = ["| data | method | delta | " + " | ".join(f"epsilon {e:g}" for e in EPSILONS) + " |"]
-    lines.append("|---" * (3 + len(EPSILONS)) + "|")
-    rows: dict[tuple[str, ...], dict[float, str]] = {}
-    for row in table:
-        text = f"{row['r2']:.3g} ({row['r2_low']:.3g}, {row['r2_high']:.3g})"
-        rows.setdefault((row["data"], row["method"], row["delta"]), {})[row["epsilon"]] = text
-    for key, found in rows.items():
-        shown = found if np.inf not in found else dict.fromkeys(EPSILONS, found[np.inf])
-        lines.append(f"| {' | '.join([*key, *(shown.get(e, '') for e in EPSILONS)])} |")
-    return "\n".join(lines)
+def score(row: Mapping[str, Any]) -> str:
+    """Return median and quartiles of a row."""
+    return f"{row['r2']:.3g} ({row['r2_low']:.3g}, {row['r2_high']:.3g})"

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from figures._markdown import markdown
 
 from .cells import ADDED, EPSILONS, GRID, TUNED
 
@@ -59,24 +61,27 @@ def _mean(key: tuple[Any, ...], group: Sequence[Mapping[str, Any]]) -> dict[str,
     return row
 
 
-def markdown(table: Sequence[Mapping[str, Any]]) -> str:
-    """Return a table of accuracy and area under the curve."""
-    lines = [
-        "| data | method | delta | "
-        + " | ".join(f"epsilon {epsilon:g}" for epsilon in EPSILONS)
-        + " |",
-        "|---" * (3 + len(EPSILONS)) + "|",
-    ]
+def by_epsilon(
+    table: Iterable[Mapping[str, Any]],
+    epsilons: Sequence[float],
+    shown: Callable[[Mapping[str, Any]], str],
+) -> str:
+    """Return a Markdown table of what is ``shown`` of each row, a column for each epsilon."""
     rows: dict[tuple[str, str, str], dict[float, str]] = {}
     for row in table:
-        text = f"{row['accuracy']:.3f} ± {row['accuracy_std']:.3f} ({row['auc']:.3f})"
-        rows.setdefault((row["data"], row["method"], row["delta"]), {})[row["epsilon"]] = text
-    for (data, method, delta), found in sorted(rows.items(), key=lambda item: item[0][0]):
-        if delta == "none":
-            found = dict.fromkeys(EPSILONS, found[np.inf])
-        shown = " | ".join(found.get(epsilon, "") for epsilon in EPSILONS)
-        lines.append(f"| {data} | {method} | {delta} | {shown} |")
-    return "\n".join(lines)
+        cells = rows.setdefault((row["data"], row["method"], row["delta"]), {})
+        cells[row["epsilon"]] = shown(row)
+    lines = []
+    for key, cells in rows.items():
+        if np.inf in cells:  # without privacy
+            cells = dict.fromkeys(epsilons, cells[np.inf])
+        lines.append([*key, *(cells.get(epsilon, "") for epsilon in epsilons)])
+    return markdown(["data", "method", "delta", *(f"epsilon {e:g}" for e in epsilons)], lines)
+
+
+def score(row: Mapping[str, Any]) -> str:
+    """Return the accuracy of a row, and the area under the curve."""
+    return f"{row['accuracy']:.3f} ± {row['accuracy_std']:.3f} ({row['auc']:.3f})"
 
 
 def losses(table: Sequence[Mapping[str, Any]]) -> list[str]:
