@@ -20,39 +20,19 @@ _READY = "ready.json"  # marks an environment whose installation succeeded
 
 
 class NotInstallable(Exception):
-    """A package cannot be installed here; the message is the last error of pip.
-
-    Examples
-    --------
-    >>> raise NotInstallable("ERROR: No matching distribution found for nothing==1.0")
-    Traceback (most recent call last):
-    verdicts.environment.NotInstallable: ERROR: No matching distribution ...
-    """
+    """A package cannot be installed here; the message is the last error of pip."""
 
 
 @dataclass(frozen=True)
 class Environment:
-    """An interpreter and its packages.
-
-    Attributes
-    ----------
-    python : Path
-    versions : dict of str to str
-        Packages and their versions; empty without pip.
-    """
+    """An interpreter and the versions of its packages."""
 
     python: Path
-    versions: dict[str, str] = field(default_factory=dict)
+    versions: dict[str, str] = field(default_factory=dict)  # empty without pip
 
 
 def cache_folder() -> Path:
-    """Return the default folder of environments.
-
-    Examples
-    --------
-    >>> cache_folder().name
-    'packages'
-    """
+    """Return the default folder of environments."""
     if sys.platform == "win32":
         base = Path(os.environ.get("LOCALAPPDATA") or Path.home() / "AppData" / "Local")
     elif sys.platform == "darwin":
@@ -65,19 +45,7 @@ def cache_folder() -> Path:
 def prepare(name: str, requirements: Sequence[str], folder: Path | None = None) -> Environment:
     """Return an environment with these packages; build it if it is missing.
 
-    Parameters
-    ----------
-    name : str
-        Name of its folder, to which a digest of the requirements is appended.
-    requirements : sequence of str
-        Requirement specifiers for pip.
-    folder : Path, optional
-        Folder of environments.
-
-    Raises
-    ------
-    NotInstallable
-        If pip fails, or needs a network that is missing.
+    Its folder in ``folder`` is named ``name`` and a digest of the requirements of pip.
     """
     folder = Path(folder) if folder else cache_folder()
     wanted = [*requirements, f"python=={sys.version.split()[0]}"]

@@ -26,27 +26,11 @@ _KEPT = ("PATH", "LANG", "LC_ALL", "SYSTEMROOT", "TEMP", "TMP", "TMPDIR", "LD_LI
 
 
 class WorkerFailed(Exception):
-    """The other process is no longer usable: it ended, timed out, or wrote no valid message.
-
-    Examples
-    --------
-    >>> import sys
-    >>> try:
-    ...     Worker(sys.executable, "nowhere.py", "numpy", "no_such_module")
-    ... except CallRaised as error:
-    ...     print(error)
-    ModuleNotFoundError: No module named 'no_such_module'
-    """
+    """The other process is no longer usable: it ended, timed out, or wrote no valid message."""
 
 
 class CallRaised(Exception):
-    """A function raised in the other process; ``type`` is the name of the exception.
-
-    Examples
-    --------
-    >>> CallRaised("ValueError", "epsilon must be positive", "Traceback ...").type
-    'ValueError'
-    """
+    """A function raised in the other process; ``type`` is the name of the exception."""
 
     def __init__(self, type: str, message: str, traceback: str) -> None:
         super().__init__(f"{type}: {message}" if message else type)
@@ -56,31 +40,9 @@ class CallRaised(Exception):
 class Worker:
     """A process that runs the functions of a probe, a context manager.
 
-    Parameters
-    ----------
-    python : path
-        The interpreter of the environment.
-    probe : path
-        A file of functions that use the package. Their arguments and results must be values that
-        :func:`.worker.pack` accepts.
-    name, imported : str
-        The package's name on the index, and its name in an import.
-    folders : sequence of path, optional
-        Folders searched for modules before the environment.
-    seconds : float, default=600
-        Time limit for one call.
-
-    Attributes
-    ----------
-    version : str or None
-        Version of the package in its metadata, None if it has none.
-
-    Raises
-    ------
-    CallRaised
-        If the package cannot be imported.
-    WorkerFailed
-        If the process does not answer.
+    ``python`` is the interpreter of the environment, ``name`` the package's name on the index, and
+    ``imported`` that in an import. Modules are searched in ``folders`` before the environment. A
+    call may take ``seconds``. ``version`` is that in the package's metadata, None if it has none.
 
     Examples
     --------
@@ -132,14 +94,8 @@ class Worker:
     def call(self, function: str, **arguments: Any) -> Any:
         """Call a function of the probe and return its result.
 
-        Raises
-        ------
-        CallRaised
-            If it raises; the process remains usable.
-        WorkerFailed
-            If the process ends, exceeds ``seconds`` or writes no valid message; it is then killed.
-        TypeError
-            If an argument cannot be sent.
+        Raises CallRaised if the function does, after which the process remains usable; TypeError if
+        :func:`.worker.pack` rejects an argument.
         """
         return self._answer(worker.pack({"function": function, "arguments": arguments}))
 

@@ -17,7 +17,7 @@ from dpanalysis.papers.report import Table, Words
 
 from .environment import Environment, NotInstallable, prepare
 from .protocol import CallRaised, Worker, WorkerFailed
-from .store import keep
+from .store import keep, order
 
 __all__ = ["Package", "Statement", "chosen", "known", "register", "verdicts"]
 
@@ -260,12 +260,7 @@ def known(modules: Sequence[str] = ()) -> list[Statement]:
             if error.name != name:
                 raise
             raise ImportError(f"there is no module {name!r} on Python's path") from error
-    return sorted(_STATEMENTS.values(), key=_order)
-
-
-def _order(statement: Statement) -> tuple[str, int]:
-    name, _, number = statement.id.rpartition("-")
-    return name.lower(), int(number)
+    return [_STATEMENTS[id] for id in sorted(_STATEMENTS, key=order)]
 
 
 def chosen(
@@ -273,12 +268,7 @@ def chosen(
 ) -> list[tuple[Statement, Package]]:
     """Return the selected statements, each with the package in the version to check.
 
-    The parameters are those of :func:`verdicts`.
-
-    Raises
-    ------
-    ImportError, ValueError
-        If a module, a package or an id is unknown.
+    Raises ImportError or ValueError if a module, a package or an id is unknown.
 
     Examples
     --------
@@ -315,31 +305,8 @@ def verdicts(
 ) -> Table:
     """Check claims of released packages and return a table of verdicts.
 
-    Parameters
-    ----------
-    packages : sequence of str, optional
-        ``NAME`` or ``NAME==VERSION``; by default all, in the recorded versions.
-    ids : sequence of str, optional
-        Only these claims.
-    modules : sequence of str, optional
-        Modules with further claims.
-    quick : bool, default=False
-        Whether to make fewer runs.
-    environments : Path, optional
-        Folder of the environments, by default in the user's cache folder.
-    store : Path, optional
-        Folder of a table in which each claim's rows are replaced as soon as it is checked.
-    progress : bool, default=False
-        Whether to show a progress bar.
-
-    Returns
-    -------
-    Table
-
-    Raises
-    ------
-    ImportError, ValueError
-        If a module, a package or an id is unknown.
+    The arguments are the options of ``python -m verdicts``. With ``store`` each claim's rows are
+    replaced in that folder as soon as it is checked.
     """
     from tqdm import tqdm
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from .registry import Package, Statement
 
-__all__ = ["keep", "missing"]
+__all__ = ["keep", "missing", "order"]
 
 _VERDICTS = ("id", "package", "version", "verdict", "expected", "source", "claimed", "twin")
 _MORE = ("configuration", "not tested", "trouble", "seconds", "runs", "date", "made by")
@@ -49,22 +49,7 @@ def keep(
     environments: Path | None,
     quick: bool,
 ) -> None:
-    """Replace a claim's rows in ``verdicts.csv`` and ``evidence.csv``, with their provenance.
-
-    Parameters
-    ----------
-    outcome : Outcome
-    package : Package
-        The package in the version that was checked.
-    words : Words
-        The words of the table.
-    folder : Path
-        Created if missing. Rows of other claims are kept.
-    environments : Path or None
-        Folder of the environments.
-    quick : bool
-        Whether fewer runs were made.
-    """
+    """Replace a claim's rows in ``verdicts.csv`` and ``evidence.csv``, with their provenance."""
     claim = outcome.claim
     maker = _maker()
     key = hashlib.sha256(json.dumps(maker).encode()).hexdigest()[:8]
@@ -108,11 +93,7 @@ def keep(
 
 
 def missing(folder: Path, statements: Iterable[tuple[Statement, Package]]) -> list[str]:
-    """Return the ids of claims whose row is missing, of another release, or of a quick run.
-
-    >>> missing(Path("no such folder"), [])
-    []
-    """
+    """Return the ids of claims whose row is missing, of another release, or of a quick run."""
     rows = {row["id"]: row for row in _read(folder / "verdicts.csv")}
     done = {
         id
@@ -134,7 +115,7 @@ def _exchanged(path: Path, heads: Sequence[str], rows: Rows, id: str = "") -> Ro
     id = id or rows[0]["id"]
     rows = [row for row in _read(path) if row["id"] != id] + rows
     rows = [{head: row.get(head) or "" for head in heads} for row in rows]
-    rows.sort(key=lambda row: (row["id"].rpartition("-")[0].lower(), _number(row["id"])))
+    rows.sort(key=lambda row: order(row["id"]))
     with atomic_write(path) as file:
         writer = csv.DictWriter(file, heads, lineterminator="\n")
         writer.writeheader()
@@ -142,8 +123,10 @@ def _exchanged(path: Path, heads: Sequence[str], rows: Rows, id: str = "") -> Ro
     return rows
 
 
-def _number(id: str) -> int:
-    return int(id.rpartition("-")[2])
+def order(id: str) -> tuple[str, int]:
+    """Return a key that sorts claims by package and number."""
+    name, _, number = id.rpartition("-")
+    return name.lower(), int(number)
 
 
 def _read(path: Path) -> Rows:

@@ -40,16 +40,8 @@ class Garbled(Exception):
 def pack(value: Any) -> bytes:
     """Return the bytes of a message.
 
-    Parameters
-    ----------
-    value : object
-        None, Booleans, numbers, strings and numeric arrays, in lists and in dictionaries with
-        string keys. NaN and infinities are allowed. Tuples become lists.
-
-    Raises
-    ------
-    TypeError
-        If it contains anything else, or is nested too deeply.
+    It may contain None, Booleans, numbers, strings and numeric arrays, in lists and in dictionaries
+    with string keys. Tuples become lists; TypeError for anything else.
 
     Examples
     --------
@@ -90,21 +82,10 @@ def _plain(value: Any, blobs: list[bytes]) -> Any:
 
 
 def unpack(read: Callable[[int], bytes], limit: int = LIMIT) -> Any:
-    """Return the value of the next message.
+    """Return the value of the next message, of at most ``limit`` bytes.
 
-    Parameters
-    ----------
-    read : callable
-        ``read(n)`` returns n bytes, or fewer at the end of the stream.
-    limit : int
-        Maximum number of bytes of a message.
-
-    Raises
-    ------
-    EOFError
-        If the stream ends before a message begins.
-    Garbled
-        If the data are not a valid message, are truncated, or are longer than the limit.
+    ``read(n)`` returns n bytes, or fewer at the end of the stream. Raises EOFError if that is where
+    the message would begin.
     """
     start = read(len(MAGIC))
     if not start:
