@@ -26,10 +26,8 @@ _PACKAGE = __name__.partition(".")[0] + "."
 def check_elementwise(owner: Any, name: str, a: np.ndarray, b: np.ndarray) -> None:
     """Raise unless a method returns the same bits for every entry however the rows are grouped.
 
-    It is called with all rows, with parts of them in another order, column by column in two and in
-    one dimension, with all rows many times over, and again. It may raise at some rows, if it does
-    so every time. It must not change its arguments, nor any state in which it could store samples:
-    see :func:`_memory`.
+    It may raise at some rows, if it does so every time. It must not change its arguments, nor any
+    state in which it could store samples: see :func:`_memory`.
     """
     what, formula = f"{type(owner).__name__}.{name}", getattr(owner, name)
     code = type(owner) if _is_user_defined(type(owner)) else getattr(owner, "function", owner)

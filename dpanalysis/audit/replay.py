@@ -207,10 +207,7 @@ def is_rounded(column: np.ndarray) -> bool:
 
 
 def common_step(sizes: np.ndarray, least: np.ndarray) -> np.ndarray:
-    """Return the greatest common divisor of each column, by Euclid's algorithm.
-
-    Numbers below ``least`` count as 0.
-    """
+    """Return the greatest common divisor of each column, by Euclid; below ``least`` is 0."""
     step, top = np.zeros((2, *least.shape))
     for row in sizes:
         rest = np.where(row > least, row, 0.0)

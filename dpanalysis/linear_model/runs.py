@@ -166,8 +166,6 @@ class ExpectedAccuracy:
     Real labels are harder and lose more. With unequal classes, the largest has a share above one
     half, which the intercept finds.
 
-    Notes
-    -----
     *Variances.* Numbers are taken as uniform on their ranges, categories as equally frequent, and
     rows with a bounded norm as having that norm.
 
@@ -277,10 +275,7 @@ def _ridge(of: Any) -> float:
 def rule_facts(
     runs: Sequence[Run], given: float | str, delta: float, clip: float = 1.0
 ) -> dict[str, str]:
-    """Return the card's entries about method and penalty; ``given`` is C or alpha.
-
-    ``clip`` is the clip norm of descent.
-    """
+    """Return the card's entries about method and penalty; ``given`` is C or alpha."""
     plan = runs[0].plan
     if not isinstance(plan, PerturbedMinimum):
         return {

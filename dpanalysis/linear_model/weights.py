@@ -25,8 +25,6 @@ class ClassWeighted(Loss):
 
     With weights :math:`v_y > 0` the loss of a record is :math:`v_y\,\ell(z, y)`.
 
-    Notes
-    -----
     *Sensitivity.* A weight depends on its own record only, and is at most
     :math:`V = \max(v_{-1}, v_1)`. So the derivative, the second derivative and the Lipschitz
     constant of the latter are at most V times the bounds of the loss; every sensitivity is computed
@@ -37,14 +35,6 @@ class ClassWeighted(Loss):
     bound the derivatives of the latter, and a record of weight v have slope :math:`v q G`, that is,
     the share :math:`p = vq/V \le q` of the new bound VG. Its curvature is at most
     :math:`4 v M q (1 - q) = 4 V M p (1 - q) \le 4 (VM) p (1 - p)`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from dpanalysis.losses import Logistic
-    >>> loss = ClassWeighted(Logistic(), 1.0, 3.0)
-    >>> loss.derivative(np.zeros(2), np.array([-1.0, 1.0])), loss.lipschitz
-    (array([ 0.5, -1.5]), 3.0)
     """
 
     loss: Loss  # for labels -1 and +1

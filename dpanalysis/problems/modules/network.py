@@ -75,17 +75,13 @@ class _Lock:
 class ModuleNetwork:
     """A private copy of a module, independent of later changes to the user's module.
 
-    Samples are isolated by the way they are computed. A module that is known to process each sample
-    independently (``forward`` is ``"direct"``) processes a chunk at once. Any other gets each
-    sample as a batch of one, under ``vmap`` or one after the other, and its state is restored
-    first, so that no side effect of a call reaches the next one.
-
     ``slices`` maps each trained parameter to its slice of the vector, which has ``size`` entries.
-    ``forward`` (``"direct"``, ``"vmap"`` or ``"loop"``) is how outputs and losses of samples are
-    computed, and ``gradient_mode`` (``"layers"``, ``"vmap"`` or ``"loop"``) how gradients are, see
-    :meth:`sample_gradients`. ``gradient_layers`` maps each occurrence of a trained parameter to the
-    path of the layer whose calls give its gradients: at first the layer that holds it, see
-    :meth:`use_parents`.
+    ``forward`` is how outputs and losses of samples are computed: ``"direct"``, a chunk at once,
+    where the module is known to process each sample independently, else ``"vmap"`` or ``"loop"``,
+    each sample as a batch of one and with the state restored first. ``gradient_mode`` is how
+    gradients are, see :meth:`sample_gradients`. ``gradient_layers`` maps each occurrence of a
+    trained parameter to the path of the layer whose calls give its gradients: at first the layer
+    that holds it, see :meth:`use_parents`.
     """
 
     def __init__(self, module: nn.Module, loss: Loss, dtype: Any, device: Any) -> None:

@@ -123,10 +123,7 @@ def recurrent_gradients(
 
 
 def _without_batch_axis(layer: Any, x: Tensor, lead: int) -> Any:
-    """Return sequences without the axis of a batch of one; None if the batch is another.
-
-    ``lead`` axes precede those that the layer sees.
-    """
+    """Return sequences without the axis of a batch of one, after ``lead`` others, or None."""
     if x.ndim == lead + 2:
         return x
     axis = lead if layer.batch_first else lead + 1
