@@ -13,8 +13,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-__all__ = ["Environment", "NotInstallable", "cache_folder", "prepare"]
-
 SECONDS = 3600.0  # for one installation
 _READY = "ready.json"  # marks an environment whose installation succeeded
 

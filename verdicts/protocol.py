@@ -19,8 +19,6 @@ from typing import Any
 
 from . import worker
 
-__all__ = ["CallRaised", "Worker", "WorkerFailed"]
-
 SECONDS = 600.0
 _KEPT = ("PATH", "LANG", "LC_ALL", "SYSTEMROOT", "TEMP", "TMP", "TMPDIR", "LD_LIBRARY_PATH")
 

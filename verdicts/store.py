@@ -31,8 +31,6 @@ if TYPE_CHECKING:
 
     from .registry import Package, Statement
 
-__all__ = ["keep", "missing", "order"]
-
 _VERDICTS = ("id", "package", "version", "verdict", "expected", "source", "claimed", "twin")
 _MORE = ("configuration", "not tested", "trouble", "seconds", "runs", "date", "made by")
 _EVIDENCE = ("id", "about", "what", "value", "sense", "bound", "tolerance", "cases", "holds")

@@ -24,8 +24,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Garbled", "pack", "unpack"]
-
 MAGIC = b"DPA1"
 LIMIT = 2**30  # bytes of one message
 _COUNT, _LENGTH = struct.Struct(">I"), struct.Struct(">Q")

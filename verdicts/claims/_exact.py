@@ -13,18 +13,6 @@ from scipy import integrate, optimize, special
 
 from dpanalysis.privacy.accounting.zcdp import gaussian_delta, gaussian_epsilon
 
-__all__ = [
-    "Allocation",
-    "Setting",
-    "allocated_delta",
-    "allocations",
-    "composed_delta",
-    "margins",
-    "sampled_delta",
-    "sampled_epsilon",
-    "settings",
-]
-
 
 def sampled_delta(sigma: float, rate: float, epsilon: float) -> float:
     r"""Return delta(epsilon) of one Poisson-sampled Gaussian, both directions of add/remove.

@@ -15,16 +15,6 @@ from dpanalysis.papers.claim import Evidence, NotChecked, printed
 from ..protocol import Worker
 from ._exact import Allocation, Setting
 
-__all__ = [
-    "CONFIDENCE",
-    "asked",
-    "both_bounds",
-    "check_java",
-    "found",
-    "lower_bound",
-    "sampler",
-]
-
 # Of every black-box test: a correct package is refuted by at most one test in a million.
 CONFIDENCE = 1 - 1e-6
 # Limits per call, so that a call ends long before its time limit:
