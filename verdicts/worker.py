@@ -14,6 +14,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import json
+import math
 import os
 import struct
 import sys
@@ -136,10 +137,7 @@ def _array(value: dict[str, Any], parts: list[bytes]) -> np.ndarray:
         raise ValueError(f"an array is of numbers, got dtype {name!r}")
     if not isinstance(shape, list) or not all(type(n) is int and n >= 0 for n in shape):
         raise ValueError(f"a shape is a list of lengths, got {shape!r}")
-    entries = 1
-    for length in shape:
-        entries *= length
-    if entries * dtype.itemsize != len(parts[place]):
+    if math.prod(shape) * dtype.itemsize != len(parts[place]):
         raise ValueError("an array has another size than its shape says")
     return np.frombuffer(parts[place], dtype).reshape(shape).copy()
 

@@ -122,11 +122,10 @@ def _groups(name: str) -> list[tuple[int, int]]:
 
 def area(scores: np.ndarray, y: np.ndarray) -> float:
     """Return the area under the curve: how often a positive row scores above a negative one."""
-    from scipy.stats import rankdata
+    from scipy.stats import mannwhitneyu
 
-    ranks, positive = rankdata(scores), y > 0
-    p = int(positive.sum())
-    return float((ranks[positive].sum() - p * (p + 1) / 2) / (p * (len(y) - p)))
+    positive, negative = scores[y > 0], scores[y <= 0]
+    return float(mannwhitneyu(positive, negative).statistic / (positive.size * negative.size))
 
 
 class Runner:
