@@ -134,12 +134,26 @@ class Batch:
 class PrivateOracle:
     """Answer a method's queries on private data; a method has no other access to them.
 
-    ``facts`` are exactly ``problem.facts(relation)``. ``guard`` is charged for every batch before
-    it is drawn; None runs without a budget, and the ledger then records noisy answers only, since
-    an exact one has no finite cost. ``random`` has one source per replicate, and one with a filter
-    (see :func:`dpanalysis.privacy.mechanisms.spawn`). ``evaluations`` counts per-record gradients
-    and losses, and is NOT private: it reveals the sizes of the batches.
+    Parameters
+    ----------
+    problem : Problem
+        Only the oracle may access it.
+    facts : PublicFacts
+        Its public facts, exactly ``problem.facts(relation)``.
+    guard : Guard or None
+        Charged for every batch before it is drawn; None runs without a budget. The ledger then
+        still records noisy answers; an exact answer has no finite cost, and no entry there.
+    random : sequence of random sources
+        One per replicate (see :func:`dpanalysis.privacy.mechanisms.spawn`); one with a filter.
 
+    Attributes
+    ----------
+    evaluations : Counter of str
+        Number of per-record gradients and losses evaluated. NOT private: it reveals the sizes of
+        the batches.
+
+    Notes
+    -----
     *The number of records.* Everything revealed before an answer, and every divisor, is computed
     from ``facts.n``, the nominal size. The true number of rows decides only which rows are drawn:
     Poisson sampling includes each independently, and for batches of a fixed size, under
@@ -315,9 +329,11 @@ class PrivateOracle:
     ) -> Iterator[Iterator[Batch]]:
         """Charge all batches of an epoch, and open them one after another.
 
-        ``events`` are those that each batch may be asked. An epoch that is left early stays
-        charged, and the rest of it cannot be asked later. No other batch of this oracle can be
-        opened before it ends. Close each (``with batch:``) before anything is shown to others.
+        ``events`` are those that each batch may be asked. The batches depend on each other, so the
+        epoch is charged and recorded as one event before any record is assigned to a batch. An
+        epoch that is left early stays charged, and the rest of it cannot be asked later. No other
+        batch of this oracle can be opened before it ends. Close each batch (``with batch:``) before
+        anything is shown to others.
         """
         with self._exclusively():
             check_drawn(self._facts, check_sampling(sampling, epochs=True), self._problem.n)
@@ -354,7 +370,11 @@ class PrivateOracle:
             return batch.ask(query)
 
     def can_ask(self, sampling: Sampling, *events: Event | None) -> bool:
-        """Return whether a batch with these events fits the remaining budget; charges nothing."""
+        """Return whether a batch with these events fits the remaining budget; charges nothing.
+
+        Another run that spends from the same filter may come first: then :meth:`batch` raises.
+        The problem is checked as before the first charge.
+        """
         asked = [event for event in events if event is not None]
         if self._guard is None or not asked:
             return True

@@ -148,8 +148,10 @@ def choose_gradient_mode(network: ModuleNetwork, X: Inputs, y: Tensor) -> tuple[
     The costs are the entries stored per sample, and the largest number of outer products whose sum
     is a gradient that is not materialized (0 for none).
 
-    The gradients of a few samples computed together must equal those of each sample alone. No way
-    lets samples mix; the comparisons are for correctness, not for privacy.
+    The gradients of a few samples computed together must equal those of each sample alone. They are
+    computed layer by layer if that is right, else by ``vmap``, else one by one. If a layer's calls
+    do not give the gradients of a parameter, the enclosing layer is tried, and so on up to the
+    module. No way lets samples mix; the comparisons are for correctness, not for privacy.
     """
     with same_kernels(network):
         x, labels = random_samples(network, X, y, _TRIED)
