@@ -145,6 +145,13 @@ WRONG = [
     ("003-16", theory, "search_slack", lambda i, eta: 3.9 * math.log(i / 1.5 / eta)),
     ("003-16", convergence, "queries", lambda b, beta: -3),
     ("003-30", convergence, "returned", lambda *at, **more: dict.fromkeys(RETURNED, 1.01)),
+    (
+        "003-33",
+        convergence,
+        "decrease_of_failure",
+        lambda *at, s: {"gradient": 0.9, "curvature": 2},
+    ),
+    ("003-33", theory, "curvature_roots", lambda c, c2, c_H: (0.1, 0.5)),
     ("003-17", theory, "iteration_bound", lambda gap, d: max(1, math.floor(gap / d))),
     ("003-18", theory, "second_order_batch", half_a_batch),
     ("003-19", second_order, "rdp_gaussian", lambda a, s: 0.45 * np.asarray(a) / s**2),

@@ -27,13 +27,13 @@ Proposition 3.1 | 001-1 |
 Assumption 3.2 | holds: 001-17 | for logistic regression with S_1 = 40; `RowBound`
 Proposition 3.3 | 001-4 001-5 |
 Proposition 3.4 | 001-3 001-6 001-26 | `python -m figures lmi_map`
-Theorem 3.5 | 001-7 001-30 | for noise of mean 0 given both points, the proof repaired; given x_t alone it is false
+Theorem 3.5 | 001-7 001-30 | for the noise of DP-SHB, the proof repaired; for all noise of mean 0 given x_t alone it is false
 Theorem 4.1 | 001-9 001-32 |
 Proposition 4.2 | holds: 001-12 001-35 | correlated noise is not better
-Theorem 4.3 | 001-15 |
+Theorem 4.3 | 001-15 | "grad f(x_t) + eta_t" is that of z_t: a slip
 Remark 4.1 | 001-12 | its horizons: `python -m figures kuru_horizons`; E_0 counts as in (4.3)
 Remark 4.2 | 001-13 |
-Lemma B.1 | 001-25 |
+Lemma B.1 | 001-25 | the last term of (B.8), in the proof of Theorem 3.5, has the wrong sign, and the right one where it is used: a slip
 (3.2) | used | L1 sensitivity of one record's gradient; "the change in F(x)" below it is that of its gradient
 (3.3) to (3.5) | 001-1 | the cost of one iteration
 (3.6), (3.7) | 001-24 |

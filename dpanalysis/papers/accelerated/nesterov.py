@@ -264,7 +264,7 @@ def for_the_maximum(effort: Effort) -> Iterator[Evidence]:
     "`L2(2 lambda)`: mu = 2 lambda",
     verdict="corrected",
     says="x* is the arg max of the mean of f := ln p(z_i | u_i, x) + lambda ||x||^2.",
-    hypotheses="lambda = .01 > 0, as in section 5; records in the cube",
+    hypotheses="lambda = .01 > 0, as in section 5; records in the cube [0, 1]^20, a part of U",
     changes="A minus before lambda, as in the experiments.",
     adversary=for_the_maximum,
 )
@@ -694,7 +694,9 @@ def final_gaps(quick: bool) -> tuple[tuple[int, ...], dict[tuple[str, float], Ar
     "at the largest T DP-GD can have the smaller error (c = 1)",
     verdict="holds",
     hypotheses="a small problem, n = 2000 (500 if quick) with the noise of n = 1e5 and epsilon = "
-    "1, full batches; at the paper's n and at m = 1000: `python -m figures kuru_fig3 kuru_fig4`",
+    "1, full batches; at the paper's n and at m = 1000: `python -m figures kuru_fig3 kuru_fig4`. "
+    "Rows of the cube [0, 1]^20, as in the published runs; U is an L1 ball, of which "
+    "`python -m figures kuru_fig3_ball` draws",
 )
 def acceleration(effort: Effort) -> Iterator[Evidence]:
     """Small private runs with the noise of the paper's."""

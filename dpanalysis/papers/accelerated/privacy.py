@@ -180,8 +180,8 @@ def true_epsilon(scales: ArrayLike, sensitivity: float, n: int, m: int) -> float
     "the b_t of (4.5), found for m = n, can be used as a guide under subsampling: for m << n and "
     "S/(b m) << 1, the cost is S/(b n)",
     "a guide for the epsilon_t: divided as in (4.5), with (3.5) inverted for each, as in the "
-    "authors' code, they cost exactly epsilon. Used unchanged, the b_t cost 1.2 to 2.3 epsilon in "
-    "the settings of section 5, where S/(b m) goes up to 2.4",
+    "authors' code, they cost exactly epsilon. Used unchanged, the b_t of DP-NAG-opt cost 1.2 to "
+    "2.3 epsilon in the settings of section 5, where S/(b m) goes up to 2.4",
     verdict="sharpened",
     says='"It can be used as a guide for arranging b_t\'s even under subsampling", for m << n and '
     "S/(b m) << 1.",
@@ -602,7 +602,8 @@ def for_the_estimate(effort: Effort) -> Iterator[Evidence]:
     says='"six differentially private algorithms", "We fixed epsilon = 1 throughout all of the '
     'experiments", "L is estimated as the largest singular value" of U\'U/n + 2 lambda I, and "the '
     'algorithm itself is known with all its parameters (such as alpha, ...)".',
-    hypotheses="neighbours that differ in one record of the cube; the step size is public",
+    hypotheses="neighbours that differ in one record of the cube [0, 1]^20, a part of U; the step "
+    "size is public",
     changes="A budget for the estimate, a constant of the set of possible records alone, or an L "
     'taken as given: "tuning of these parameters requires knowledge about the constants mu and '
     'L", section 6 says, and "L can often be estimated from data".',

@@ -34,7 +34,7 @@ Remark 1 | not checkable: 000-4 | lost in our text; it compares the assumptions 
 Remark 2 | 000-5 | the orders; 000-11 tests a bound with all constants
 Figure 1 | drawn | `python -m figures clipping_gradients cnn_gradients` (MNIST with $DPANALYSIS_DATA; no numbers are printed)
 Figure 2 | 000-2 | `python -m figures clipping_gradients`
-Figure 3 | 000-7 | `python -m figures clipping_gradients cnn_gradients`; the r of the figure is not stated, and at r = 1 the order is reversed
+Figure 3 | 000-7 | `python -m figures clipping_gradients cnn_gradients`; the r and the batch of the figure are not stated, and with others the order is reversed
 Figure 4 | drawn | `python -m figures clipping_heatmaps cnn_heatmaps`: an MLP on a full grid, a CNN on a smaller one
 Table 1 | 000-5 | `python -m figures clipping_lazy`; the assumption in its row of Auto-S is not needed (000-4)
 Table 2 | drawn | `python -m figures clipping_table cnn_table`: MNIST, with linear models, an MLP and a CNN; Fashion-MNIST, CIFAR10, imagenette and CelebA are not bundled

@@ -395,26 +395,34 @@ def cosines(
     "000-7",
     "Figure 3",
     "the weighted batch gradient is closer to the true one than that of Auto-S, in cosine",
-    verdict="holds",
+    "true of the mean and of most batches where they have 64 records; with batches of 256 and "
+    "r = .001 on breast_cancer Auto-S is closer",
+    verdict="open",
     says='"compared with Auto-S/NSGD, our method has a higher percentage of gradients with larger '
     'similarity".',
-    hypotheses='whole training runs at r <= .1, as r is "often set"; the r of the figure is not '
-    "stated, and its data are not bundled",
-    changes="At r = 1 on the digits, and in the first 200 steps on breast_cancer, Auto-S is "
-    "closer: a figure made there would not support the statement.",
+    hypotheses='whole training runs of linear models at r <= .1, as r is "often set"; the data of '
+    "the figure are not bundled",
+    changes="r, the batch and the network of the figure, which the paper does not state. At r = 1 "
+    "on the digits, and in the first 200 steps on breast_cancer, Auto-S is closer too.",
 )
 def directions(effort: Effort) -> Iterator[Evidence]:
     """Train on bundled data; both rules weight the same gradients of the same batches."""
     rs = (1e-3, 0.01, 0.1)
-    for name, steps in (("digits", effort.cases(400, 2000)), ("breast_cancer", 2000)):
+    runs = ("digits", effort.cases(400, 2000), 64), ("breast_cancer", 2000, 64)
+    for name, steps, size in (*runs, ("breast_cancer", 2000, 256)):
         try:
             data = datasets.load(name)
         except ImportError as error:
             raise NotChecked(str(error)) from error
-        means = cosines(data.X, data.y, rs, steps=steps, batches=100, size=64).mean(axis=0)
-        for r, ours, theirs in zip(rs, *means):
-            what = f"mean cosine against that of Auto-S, {name}, {steps} steps, r = {r:g}"
-            yield printed(what, ours, ">=", theirs)
+        found = cosines(data.X, data.y, rs, steps=steps, batches=100, size=size)
+        closer = (found[:, 0] >= found[:, 1]).mean(axis=0)
+        for r, (ours, theirs), share in zip(rs, found.mean(axis=0).T, closer):
+            what = f"{name}, {steps} steps, batches of {size}, r = {r:g}"
+            both_sizes = name == "breast_cancer" and r == rs[0]
+            if size == 64 or both_sizes:
+                kind = reading if both_sizes else used
+                yield kind(f"mean cosine against that of Auto-S, {what}", ours, ">=", theirs)
+                yield kind(f"share of batches in which it is closer, {what}", share, ">=", 0.5)
 
 
 # --- 000-10, 000-11: one step, and the gradients reached (Theorem 2) ---

@@ -26,7 +26,7 @@ Definition B.1 | 003-31 | of Dwork, Roth (2014), for epsilon < 1, which it does 
 Assumption 1 | 003-15 |
 Assumption 2 | 003-1 003-5 003-15 |
 Algorithm 1 | 003-2 003-4 | `methods.SecondOrder`
-Algorithm 2 | 003-6 003-16 |
+Algorithm 2 | 003-6 003-16 003-33 |
 Algorithm 3 | 003-7 | `methods.SecondOrder(step="line_search")`
 Theorem 1 | 003-2 003-3 003-4 | with T in place of the realized numbers it holds, from w0 = 0
 Lemma 2 | 003-8 003-30 | (11) for the step that is taken
@@ -35,7 +35,7 @@ Corollary 3 | 003-17 003-30 |
 Theorem 4 | 003-21 003-29 | n_min lacks factors of the sensitivities; (12), the growth, has them
 Theorem 5 | 003-3 003-6 |
 Lemma 6 | 003-8 |
-Lemma 7 | 003-8 003-16 |
+Lemma 7 | 003-8 003-16 003-33 |
 Theorem 8 | 003-22 003-29 | (18) like Theorem 4
 Proposition A.1 | bounds-23 bounds-24 |
 Proposition A.2 | bounds-24 |
@@ -52,12 +52,12 @@ Theorem B.5 | 003-19 |
 Proposition B.1 | standard | basic composition of (epsilon, delta)
 Theorem B.6 | 003-25 |
 Theorem B.7 | holds: 003-26 | of Dwork, Roth (2014); its corollary fails where delta' is nearly 1, and is used for delta/2
-Theorem B.8 | 003-20 |
+Theorem B.8 | 003-20 | its proof counts a line search, which the short step lacks: a slip
 Theorem B.9 | 003-24 | its "sqrt(rho) = O(eps d sqrt(ln(1/delta)))" has a d too many, and its proof, like that of Theorem 4, max(eps_g, eps_H^(-3/2)) for max(1/eps_g, eps_H^(-3/2)): slips
 Lemma C.1 | 003-11 |
 Lemma D.1 | 003-8 003-30 | Lemma 2 again
 Lemma D.2 | 003-8 | Lemma 6 again
-Lemma D.3 | 003-8 003-16 | Lemma 7 again
+Lemma D.3 | 003-8 003-16 003-33 | Lemma 7 again
 Corollary D.4 | 003-17 003-30 | Corollary 3 again
 Theorem D.5 | 003-21 003-29 | Theorem 4 again
 Lemma D.6 | 003-9 |
@@ -66,14 +66,14 @@ Lemma D.7 | standard | Tao (2012), with unknown constants; those of Gaussian ent
 (6) | 003-4 003-17 |
 (10), (15) | 003-8 |
 (11) | 003-30 | true for the step that is taken
-(17) | holds: 003-8 003-16 | (SD1) or (SD2) at a step no shorter than the fallback, minus the half that (16) leaves to the search
+(17) | 003-8 003-16 003-33 | (SD1) or (SD2) at a step no shorter than the fallback, minus the half that (16) leaves to the search; our text has lost the bar that says which step a failed search returns
 (18) | 003-29 |
 (12), (19) | 003-21 003-22 |
-(24) | 003-18 |
+(22), (24) | 003-18 | (22) has "eta_g", "eta_H" for Delta_g, Delta_H: slips
 (25) | 003-23 |
 (28) | 003-10 |
 (29) | 003-19 |
-Section 4: the losses and tolerances of the experiments | 003-12 003-15 |
+Section 4: the losses and tolerances of the experiments | 003-12 003-15 | E.1 prints n = 4999 for IJCNN, which has 49,990 rows in LIBSVM
 Section E.3: the logistic loss | 003-13 | a misprint
 Table 1 | drawn | `python -m figures second_order_tables`; some rows are lost in our text
 Table 2 | drawn | `python -m figures second_order_tables`; most rows are lost in our text
@@ -88,7 +88,7 @@ Table 10 | not checkable | Hessian evaluations, lost in our text; ours are in `p
 Table 11 | drawn | `python -m figures second_order_tables`; some rows are lost in our text
 Table 12 | not checkable | Hessian evaluations, lost in our text; ours are in `python -m figures second_order_tables`
 Headline: the cost rho of the steps that a run took is its privacy level | 003-3 | Theorem 1; "an overestimate of the actual privacy level"
-Headline: a tighter sensitivity of the query of the search | 003-7 |
+Headline: a tighter sensitivity of the query of the search | open: 003-7 | 003-7 proves it; it is below that of losses in [0, B], 2 B/n, where B_g times the length of the largest step is below B
 Headline: matches the sample complexity of DP-GD, d alpha^-2 | 003-21 003-24 | `python -m figures second_order_complexity`
 Headline: an iteration complexity of O(alpha^-2) | 003-17 003-8 | T by (6), with (10) of order min(eps_g^2, eps_H^3)
 Headline: the mini-batch version keeps the complexity | 003-24 |

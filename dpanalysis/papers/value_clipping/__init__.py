@@ -20,7 +20,7 @@ ITEMS = """
 Definition 3.1 | 004-5 | weak growth: `Loss.weak_growth`
 Definition 3.3 | used | (epsilon, delta)-DP, add-or-remove-one: `privacy.epsilon`
 Lemma 3.2 | 004-5 |
-Theorem 3.4 | 000-9 | after Abadi et al. (2016)
+Theorem 3.4 | 004-13 | of Abadi et al. (2016), quoted for clipped gradients; the rule makes no difference
 Assumption 4.1 | used | `theory.light_tail_scale` computes rho
 Algorithm 1 | used | `methods.SGD` with `clipping.Flat`, Poisson batches
 Algorithm 2 | 004-10 | SGD with light-tailed noise
