@@ -8,16 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 
+from .. import theory
 from .._validation import check_number, check_positive
 from ..privacy.facts import PublicFacts
+from ..theory import Certificate, ErrorRecursion
 from .planned import Coefficients, WithErrorBound, check_bounded_curvature, constant_coefficients
-
-if TYPE_CHECKING:
-    from ..theory import Certificate, ErrorRecursion
 
 
 @dataclass(frozen=True, repr=False)
@@ -68,10 +66,8 @@ class GradientDescent(WithErrorBound):
 
     def error_recursion(self, facts: PublicFacts) -> ErrorRecursion:
         """Return the guarantee above."""
-        from ..theory import gradient_descent_recursion
-
         check_bounded_curvature(facts)
-        return gradient_descent_recursion(self.iterations, self.step_size, facts.mu, facts.L)
+        return theory.gradient_descent_recursion(self.iterations, self.step_size, facts.mu, facts.L)
 
 
 @dataclass(frozen=True, repr=False)
@@ -131,20 +127,16 @@ class HeavyBall(WithErrorBound):
 
     def error_recursion(self, facts: PublicFacts) -> ErrorRecursion:
         """Return the recursion proved by the certificate with the lowest noise floor."""
-        from ..theory import heavy_ball_recursion
-
         check_bounded_curvature(facts)
         numbers = self.step_size, self.momentum, facts.mu, facts.L
         certificate = _least_noise(*map(float, numbers))  # 0-d arrays are not hashable
-        return heavy_ball_recursion(self.iterations, certificate)
+        return theory.heavy_ball_recursion(self.iterations, certificate)
 
 
 @lru_cache(maxsize=16)  # called again for the plan and for every horizon that is compared
 def _least_noise(step_size: float, momentum: float, mu: float, L: float) -> Certificate:
     """Return the certificate with the lowest noise floor."""
-    from ..theory import heavy_ball_certificate
-
-    return heavy_ball_certificate(step_size, momentum, mu, L, objective="noise")
+    return theory.heavy_ball_certificate(step_size, momentum, mu, L, objective="noise")
 
 
 @dataclass(frozen=True, repr=False)
@@ -197,17 +189,13 @@ class Nesterov(WithErrorBound):
 
     def coefficients(self) -> Coefficients:
         """Return constant coefficients with extrapolation equal to momentum."""
-        from ..theory import nesterov_momentum
-
-        beta = float(nesterov_momentum(self.step_size, self.mu))
+        beta = float(theory.nesterov_momentum(self.step_size, self.mu))
         return constant_coefficients(self.iterations, self.step_size, beta, beta)
 
     def error_recursion(self, facts: PublicFacts) -> ErrorRecursion:
         """Return Theorem 4.1, corrected; needs step_size <= 1/L."""
-        from ..theory import nesterov_recursion
-
         check_bounded_curvature(facts, self.mu)
-        return nesterov_recursion(self.iterations, self.step_size, self.mu, facts.L)
+        return theory.nesterov_recursion(self.iterations, self.step_size, self.mu, facts.L)
 
 
 @dataclass(frozen=True, repr=False)
@@ -260,22 +248,18 @@ class MultistageNesterov(WithErrorBound):
         self._check()
 
     def _schedule(self) -> tuple[np.ndarray, np.ndarray]:
-        from ..theory import multistage_schedule
-
-        return multistage_schedule(self.iterations, self.mu, self.L, p=self.p, scale=self.scale)
+        return theory.multistage_schedule(
+            self.iterations, self.mu, self.L, p=self.p, scale=self.scale
+        )
 
     def coefficients(self) -> Coefficients:
         """Return the coefficients of (4.7), restarting where the stage changes."""
-        from ..theory import nesterov_momentum
-
         step_sizes, stages = self._schedule()
-        beta = np.asarray(nesterov_momentum(step_sizes, self.mu))
+        beta = np.asarray(theory.nesterov_momentum(step_sizes, self.mu))
         restart = np.diff(stages, prepend=stages[0]) > 0
         return Coefficients(step_sizes, beta, beta, restart)
 
     def error_recursion(self, facts: PublicFacts) -> ErrorRecursion:
         """Return Theorem 4.3, corrected: each stage's start doubles the error."""
-        from ..theory import multistage_recursion
-
         check_bounded_curvature(facts, self.mu)
-        return multistage_recursion(*self._schedule(), self.mu, max(self.L, facts.L))
+        return theory.multistage_recursion(*self._schedule(), self.mu, max(self.L, facts.L))

@@ -15,7 +15,7 @@ import itertools
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 
@@ -42,10 +42,8 @@ from ..privacy.accounting.sampling import (
 from ..privacy.events import Epoch, Event, Repeated
 from ..privacy.facts import NORM_ORDER, PublicFacts, gradient_event, sampled_event
 from ..privacy.oracle import Batch, PrivateOracle
+from ..theory import ErrorRecursion, allocate_epsilon, horizon_bounds, laplace_scales
 from .base import FULL, Method, Step
-
-if TYPE_CHECKING:
-    from ..theory import ErrorRecursion
 
 # Size of the grid of horizons if each one needs a numerical calibration; ratio about 1.2.
 CALIBRATED_HORIZONS = 40
@@ -171,8 +169,6 @@ def _better(request: NoiseRequest, importance: np.ndarray, calibrated: np.ndarra
 
 
 def _pure_scales(request: NoiseRequest, importance: np.ndarray) -> np.ndarray:
-    from ..theory import allocate_epsilon, laplace_scales
-
     n = request.facts.n
     m = request.sampling.expected_size(n)
     assert request.budget.epsilon is not None
@@ -238,8 +234,6 @@ def choose_horizon(request: NoiseRequest, recursion: ErrorRecursion, initial_gap
     # depend on the data; the noise of the chosen horizon is then calibrated exactly.
     facts, variance = request.facts, batch_variance(request)
     if request.pure:
-        from ..theory import horizon_bounds
-
         assert request.budget.epsilon is not None
         bounds = horizon_bounds(
             recursion,

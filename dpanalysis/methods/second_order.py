@@ -28,7 +28,7 @@ from dataclasses import KW_ONLY, dataclass, replace
 from typing import ClassVar
 
 import numpy as np
-from scipy import special
+from scipy import linalg, optimize, special
 
 from .. import privacy, theory
 from .._validation import check_choice, check_fraction, check_number, check_positive, warn_caller
@@ -89,8 +89,6 @@ def batch_multipliers(
 
 def epsilon_of_zcdp(rho: float) -> float:
     """Return the epsilon with epsilon tanh(epsilon/2) = rho (errata 003-6)."""
-    from scipy import optimize
-
     low = math.sqrt(2.0 * rho)
     high = low + rho + 1.0
     root = optimize.brentq(lambda e: privacy.zcdp_pure(e) - rho, low, high, rtol=1e-14)
@@ -706,8 +704,6 @@ class SecondOrder(CurvatureMethod):
 
 def smallest_eigenpair(matrix: np.ndarray) -> tuple[float, np.ndarray]:
     """Return the smallest eigenvalue of a symmetric matrix and its unit eigenvector."""
-    from scipy import linalg  # here, since its import is slow
-
     values, vectors = linalg.eigh(matrix, subset_by_index=[0, 0])
     return float(values[0]), vectors[:, 0]
 

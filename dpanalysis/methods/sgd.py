@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 
@@ -12,10 +12,8 @@ from .._validation import check_choice, check_finite, check_number, check_positi
 from ..privacy.accounting.sampling import EpochSampling, Sampling
 from ..privacy.facts import PublicFacts
 from ..privacy.oracle import Batch, PrivateOracle
+from ..theory import ErrorRecursion
 from .planned import Coefficients, GivenNoise, Recursion, Schedule, State, constant_coefficients
-
-if TYPE_CHECKING:
-    from ..theory import ErrorRecursion
 
 OUTPUTS = ("last", "uniform", "average")
 StepSize = float | Sequence[float] | np.ndarray | Callable[[int], float]

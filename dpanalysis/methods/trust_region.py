@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass
 
 import numpy as np
+from scipy import linalg, optimize
 
 from .._validation import check_int, check_number, check_positive
 from ..privacy.facts import PublicFacts
@@ -127,8 +128,6 @@ def trust_region_step(
     along the eigenvector of the smallest eigenvalue and h(nu) does not reach the sphere, a
     multiple of that eigenvector is added. Conn, Gould, Toint, Trust-region methods, Section 7.3.
     """
-    from scipy import linalg, optimize  # here, since their import is slow
-
     radius = check_positive("radius", radius)
     values, vectors = linalg.eigh(hessian)
     parts = vectors.T @ gradient

@@ -45,6 +45,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.optimize import brentq
+from scipy.special import logsumexp
 
 from .._validation import check_choice, check_int, check_number, check_positive
 from ._arguments import check_array, check_failure
@@ -122,9 +124,6 @@ def light_tail_scale(deviations: ArrayLike, probabilities: ArrayLike | None = No
     >>> light_tail_scale([0.0, 2.0])
     1.6385
     """
-    from scipy.optimize import brentq
-    from scipy.special import logsumexp
-
     d = check_array("deviations", deviations, low=0.0)
     if d.ndim != 1 or d.size == 0:
         raise ValueError(f"deviations must have shape (n,) with n at least 1, got {d.shape}")

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.optimize import brentq, minimize_scalar
 
 from .._validation import as_scalar, check_int, check_number, check_positive
 from ._arguments import FloatArray, check_array
@@ -147,8 +148,6 @@ def _bisect(inside: Callable[[float], bool], start: float, outside: float) -> fl
 
 def _root(function: Callable[[float], float], low: float, high: float) -> float:
     """Return a root, with argument and values scaled by the bracket and its end values."""
-    from scipy.optimize import brentq
-
     size, width = max(abs(function(low)), abs(function(high))), high - low
     return low + width * float(
         brentq(lambda t: function(low + t * width) / size, 0.0, 1.0, xtol=1e-15)
@@ -255,8 +254,6 @@ _FRACTIONS = np.unique(np.r_[np.geomspace(1e-9, 1.0, 200), np.linspace(0.0, 1.0,
 
 def _maximum(function: Callable[[FloatArray], FloatArray], high: float) -> tuple[float, float]:
     """Return the maximizer of a function on (0, high], and the maximum."""
-    from scipy.optimize import minimize_scalar
-
     xs = high * _FRACTIONS
     values = function(xs)
     k = int(np.argmax(values))
@@ -302,8 +299,6 @@ def worst_bias(weight_rule: Any, tau0: float, tau1: float = 0.0) -> WorstBias:
     >>> [worst_bias(rule(0.1), 1.0).gradient_norm for rule in (Automatic, PerSampleAdaptive)]
     [0.5130, 0.3034]
     """
-    from scipy.optimize import brentq
-
     check_rule(weight_rule)
     tau0 = check_positive("tau0", tau0)
     tau1 = check_number("tau1", tau1, low=0.0, high=1.0, high_open=True)

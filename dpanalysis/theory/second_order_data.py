@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from scipy import optimize
 
 from .._validation import check_choice, check_fraction, check_int, check_number, check_positive
 from .second_order import (
@@ -340,8 +341,6 @@ def best_shares(target: SecondOrderTarget, step: str = "short") -> Shares:
     [511904, 338521]
     """
     check_choice("step", step, ("short", "line_search"))
-    from scipy import optimize  # slow to import
-
     search = step == "line_search"
     shares = _searched_shares if search else _short_shares
 
