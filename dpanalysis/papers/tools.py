@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import combinations
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -93,6 +94,12 @@ def symmetric(entries: Array, d: int) -> Array:
     matrix = np.zeros((d, d))
     matrix[np.triu_indices(d)] = entries
     return matrix + np.triu(matrix, 1).T
+
+
+def batch_means(values: Array, m: int) -> Array:
+    """Return the means of all m-of-n batches of ``values`` (n, d), shape (batches, d)."""
+    batches = np.array(list(combinations(range(len(values)), m)))
+    return np.asarray(values[batches].mean(1))
 
 
 def product(*pairs: Laws) -> Laws:

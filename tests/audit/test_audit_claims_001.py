@@ -14,6 +14,7 @@ from dpanalysis import losses, privacy, theory
 from dpanalysis.papers.accelerated import functions, heavy_ball, nesterov
 from dpanalysis.papers.accelerated import printed as accelerated_printed
 from dpanalysis.papers.accelerated import privacy as accelerated_privacy
+from dpanalysis.papers.tools import batch_means
 from dpanalysis.privacy import mechanisms
 from dpanalysis.privacy.accounting.sampling import Poisson
 from dpanalysis.privacy.events import Laplace, Repeated, Sampled
@@ -59,8 +60,7 @@ def test_laplace_losses_are_extreme_at_the_kinks(seed):
     exact = accelerated_privacy.laplace_loss(values, other, 2, 0.5)
     at = random.uniform(-4, 4, (2000, 2))
     laws = [
-        accelerated_privacy.log_density(at, functions.batch_means(data, 2), 0.5)
-        for data in (values, other)
+        accelerated_privacy.log_density(at, batch_means(data, 2), 0.5) for data in (values, other)
     ]
     assert np.abs(laws[0] - laws[1]).max() <= exact * (1 + 1e-12)
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
@@ -144,9 +143,3 @@ def closed_loop(eigenvalues: Array, step: SmoothStep) -> Array:
     if step.restart:
         closed = closed @ np.array([[1.0, 0.0], [1.0, 0.0]])
     return closed
-
-
-def batch_means(values: Array, m: int) -> Array:
-    """Return the means of all m-of-n batches of ``values`` (n, d), shape (batches, d)."""
-    batches = np.array(list(combinations(range(len(values)), m)))
-    return np.asarray(values[batches].mean(1))

@@ -21,8 +21,8 @@ from ...privacy.events import Laplace, Repeated, Sampled
 from ...problems import ERM, RowBound
 from ...regularizers import L2
 from ..registry import Effort, Evidence, premise, printed, reading, register, step, used
-from ..tools import Array, of_adversary
-from .functions import batch_means, log_uniform
+from ..tools import Array, batch_means, of_adversary
+from .functions import log_uniform
 
 # The paper's settings with c = 1, and L of the authors' data.
 MU, L, SENSITIVITY, SIZE, BATCH = 0.02, 5.10008, 40.0, 100_000, 1000

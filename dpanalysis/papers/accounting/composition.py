@@ -36,9 +36,9 @@ from ...privacy.accounting.sparse_vector import rdp_above_threshold
 from ...privacy.budget import Filter, Plan
 from ...privacy.events import AboveThreshold, Event, Gaussian, Laplace, Pure, Repeated, Sampled
 from ..registry import Effort, Evidence, register
-from ..tools import Array, Laws, gaussian_mixture, mixed, product, randomized_response
+from ..tools import Array, Laws, batch_means, gaussian_mixture, mixed, product, randomized_response
 from . import DELTA, EXCESS, STD, attack
-from .sampling import NO, RATE, YES, attack_tables, mean_laws, pure_loss
+from .sampling import NO, RATE, YES, attack_tables, pure_loss
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,7 @@ def pld_noise_ratio(
 def pld_gaussian_without_ratio(std: float, m: int, data: Array, delta: float) -> float:
     """Attack the epsilon of a noisy sum over m of n records in [-1/2, 1/2]."""
     n = len(data) - 1
-    first, second = (m * means[:, 0] for means in mean_laws(data[:, None], n, m))
+    first, second = (m * batch_means(side[:, None], m)[:, 0] for side in (data[:-1], data[1:]))
     laws = gaussian_mixture(first, std), gaussian_mixture(second, std)
     event = Sampled(WithoutReplacement(m), [Gaussian(std, 1.0)], n=n)
     return pair_quotient(delta, laws, epsilon=pld_epsilon({event: 1}, delta), tolerance=1e-5)

@@ -27,7 +27,7 @@ from ...privacy.accounting.sampling import Poisson, WithReplacement
 from ...privacy.accounting.with_replacement import pure_with_replacement, rdp_with_replacement
 from ...privacy.events import Event, Gaussian, Laplace, Pure, Sampled
 from ..registry import Effort, Evidence, register
-from ..tools import Array, Laws, gaussian_mixture, mixed, product, randomized_response
+from ..tools import Array, Laws, batch_means, gaussian_mixture, mixed, product, randomized_response
 from . import DELTA, EXCESS, LOSS, STD, attack
 
 RATE = Range(1e-4, 1.0, log=True)
@@ -40,15 +40,6 @@ YES, NO = [1.0, -1.0, -1.0], [-1.0, 1.0, -1.0]
 def batches(n: int) -> Range:
     """Return the range of batch sizes m of n records."""
     return Range(1, n, integer=True)
-
-
-def mean_laws(values: Array, n: int, m: int) -> Laws:
-    """Return the means of all batches of m of n records, for two data sets."""
-    sides = (values[:-1], values[1:])
-    return tuple(  # type: ignore[return-value]
-        np.array([side[list(rows)].mean(axis=0) for rows in itertools.combinations(range(n), m)])
-        for side in sides
-    )
 
 
 def laplace_mean_ratio(
@@ -68,7 +59,7 @@ def laplace_mean_ratio(
     n = len(values) - 1
     m = min(m, n)
     scale = 1.0 / (m * epsilon)
-    first, second = mean_laws(values, n, m)
+    first, second = batch_means(values[:-1], m), batch_means(values[1:], m)
     kinks = [np.unique(axis) for axis in np.concatenate([first, second]).T]
     grid = np.stack(np.meshgrid(*kinks), axis=-1).reshape(-1, 1, dimension)
     logs = [
@@ -411,7 +402,7 @@ def rdp_of_pure_poisson(effort: Effort) -> Iterator[Evidence]:
 def without_replacement_gaussian_ratio(excess: float, std: float, m: int, data: Array) -> float:
     """Attack the Renyi cost of a noisy sum over m of n records in [-1/2, 1/2]."""
     order, n = 1.0 + excess, len(data) - 1
-    first, second = (m * means[:, 0] for means in mean_laws(data[:, None], n, m))
+    first, second = (m * batch_means(side[:, None], m)[:, 0] for side in (data[:-1], data[1:]))
     laws = gaussian_mixture(first, std), gaussian_mixture(second, std)
     cost = privacy.rdp_without_replacement(order, n, m, lambda a: privacy.rdp_gaussian(a, std))
     return pair_quotient(float(cost), laws, order=order, tolerance=1e-5)

@@ -790,9 +790,7 @@ def constant_losses(effort: Effort) -> Iterator[Evidence]:
 )
 def data_as_displayed(effort: Effort) -> Iterator[Evidence]:
     """Draw the noise of the Hessian at n_min; use exact tails for that of the gradient."""
-    for each in constant_losses(effort):
-        if each.about != "premise":
-            yield each
+    yield from of_adversary(constant_losses, effort)
     for log_power, share, about in ((2, 0.5, step), (1, 0.5, step), (1, 1.0, used)):
         beyond = [gradient_exceeds(d, 4.0, log_power, share) for d in (1, 2, 5)]
         what = f"P(gradient's noise beyond (9)) T/zeta, d = 1 to 5, {share:g} x 2 sqrt(2d) B_g"
