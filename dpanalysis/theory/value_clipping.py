@@ -173,14 +173,6 @@ def weak_growth_softmax(row_norm: float) -> float:
     return weak_growth_logistic(math.sqrt(2.0) * row_norm)
 
 
-def check_layers(row_norm: float, spectral_norms: ArrayLike) -> tuple[float, FloatArray]:
-    """Return the row norm and the layers' spectral norms, ``(H,)`` or ``(R, H)``, or raise."""
-    norms = check_array("spectral_norms", spectral_norms, low=0.0)
-    if norms.ndim not in (1, 2) or not norms.size:
-        raise ValueError(f"spectral_norms must have shape (H,) or (R, H), got {norms.shape}")
-    return check_number("row_norm", row_norm, low=0.0), norms
-
-
 class LayerSizes(NamedTuple):
     """Constants of a layer for weak growth, as numbers or arrays of one shape."""
 
@@ -253,7 +245,10 @@ def weak_growth_mlp(
     >>> weak_growth_mlp(1.0, [2.0, 2.0, 2.0])
     39.097
     """
-    row_norm, norms = check_layers(row_norm, spectral_norms)
+    norms = check_array("spectral_norms", spectral_norms, low=0.0)
+    if norms.ndim not in (1, 2) or not norms.size:
+        raise ValueError(f"spectral_norms must have shape (H,) or (R, H), got {norms.shape}")
+    row_norm = check_number("row_norm", row_norm, low=0.0)
     biases = np.zeros_like(norms)
     if bias_norms is not None:
         biases = check_array("bias_norms", bias_norms, low=0.0)

@@ -18,7 +18,6 @@ from dpanalysis.audit.exact import Density, privacy_profile, renyi_divergence
 from dpanalysis.audit.laws import report_noisy_min_distribution
 from dpanalysis.losses import Logistic
 from dpanalysis.papers.tools import added_exponential, gaussian_mixture
-from dpanalysis.papers.value_clipping.printed import printed_weak_growth_mlp
 from dpanalysis.privacy.accounting.relations import ADD_OR_REMOVE_ONE, REPLACE_ONE, Budget
 from dpanalysis.privacy.accounting.sampling import Poisson, WithReplacement
 from dpanalysis.privacy.events import Gaussian, Laplace, Pure, Repeated, Sampled
@@ -561,6 +560,16 @@ def _by_value(rows: Any, mean: bool) -> float:
     rule = clipping.Value(_SMALL_NORM, *Logistic().weak_growth(1.0))
     weights = rule.weight(None, np.full_like(losses, losses.mean()) if mean else losses)
     return math.fsum(weights * special.expit(negative_margins))
+
+
+def printed_weak_growth_mlp(row_norm: float, spectral_norms: Any) -> float:
+    """Return 8 ||x||^2 sum_i sum_{j != i} ||W_j||^2: Fang et al. (2023), Appendix D.
+
+    The sign between sum and norms is lost in our text. A product over the other layers is needed:
+    with three layers or more this does not bound the gradient. See 004-4.
+    """
+    norms = np.asarray(spectral_norms)
+    return float(8.0 * row_norm**2 * (len(norms) - 1) * (norms**2).sum())
 
 
 def _network(rows: Any, printed: bool) -> float:

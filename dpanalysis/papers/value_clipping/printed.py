@@ -8,22 +8,9 @@ from __future__ import annotations
 from math import inf, log, sqrt
 from typing import NamedTuple
 
-from numpy.typing import ArrayLike
-
-from ..._validation import as_scalar, check_int, check_number, check_positive
-from ...theory._arguments import FloatArray, check_failure
+from ..._validation import check_int, check_number, check_positive
+from ...theory._arguments import check_failure
 from ...theory.clipped_sgd import sampled_tails
-from ...theory.value_clipping import check_layers
-
-
-def printed_weak_growth_mlp(row_norm: float, spectral_norms: ArrayLike) -> float | FloatArray:
-    r"""Return :math:`8\|x\|^2 \sum_i \sum_{j \ne i} \|W_j\|^2`, Appendix D read with a second sum.
-
-    The sign between sum and norms is lost in our text. A product over the other layers is needed:
-    with three layers or more this does not bound the gradient. See 004-4.
-    """
-    row_norm, norms = check_layers(row_norm, spectral_norms)
-    return as_scalar(8.0 * row_norm**2 * (norms.shape[-1] - 1) * (norms**2).sum(axis=-1))
 
 
 def printed_objective_bound(
