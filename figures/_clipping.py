@@ -254,6 +254,14 @@ def epsilon(
     return float(privacy.epsilon(run, delta, RELATION, accountant))
 
 
+def epsilons(
+    rate: float, noise_multiplier: float, iterations: int, delta: float
+) -> tuple[float, float]:
+    """Return the epsilon of a run by RDP, and by PLD."""
+    run = rate, noise_multiplier, iterations, delta
+    return epsilon(*run, "rdp"), epsilon(*run, "pld")
+
+
 @lru_cache(maxsize=64)
 def calibrate(
     rate: float, iterations: int, target: float, delta: float, accountant: str = "pld"

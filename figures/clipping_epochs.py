@@ -181,10 +181,7 @@ def caption(tables: dict[str, Table], scale: str) -> str:
     """Return the caption."""
     chosen, ends = settings(scale), tables["ends"]
     rate = 1.0 / runs.steps_per_epoch(chosen["n"], chosen["batch"])
-    spent = {
-        kind: runs.epsilon(rate, chosen["noise_multiplier"], chosen["iterations"], DELTA, kind)
-        for kind in ("rdp", "pld")
-    }
+    rdp, pld = runs.epsilons(rate, chosen["noise_multiplier"], chosen["iterations"], DELTA)
 
     def listed(model: str, name: str) -> str:
         return "; ".join(
@@ -226,7 +223,7 @@ with the linear model and 2 to 4% with the MLP, more at small C, and that the cl
 the MLP settles at about 15% for C = 20 and 40.
 
 Privacy: every run is (epsilon, {DELTA:g})-differentially private under add-or-remove-one with n
-public, epsilon = {spent["rdp"]:.4f} by RDP and {spent["pld"]:.4f} by PLD.
+public, epsilon = {rdp:.4f} by RDP and {pld:.4f} by PLD.
 {runs.published_epsilons()} The curves are computed from the data and are not private, nor is the
 choice of the step size.
 

@@ -244,20 +244,8 @@ def caption(tables: dict[str, Table], scale: str) -> str:
     noise = float(runs.where(tables["by_order"], training="private")["noise_multiplier"][0])
     rate = 1.0 / runs.steps_per_epoch(chosen["n"], chosen["batch"])
     iterations = round(chosen["epochs"] / rate)
-    rdp, pld = (
-        runs.epsilon(rate, noise, iterations, DELTA, accountant) for accountant in ("rdp", "pld")
-    )
-
-    def listed(training: str) -> str:
-        parts = []
-        for r in RS:
-            PSAC, Auto = (
-                runs.where(means, training=training, rule=rule, r=r)["cosine"].mean()
-                for rule in ("PSAC", "Auto-S")
-            )
-            parts.append(f"r = {r:g}: {PSAC:.3f} against {Auto:.3f}")
-        return ", ".join(parts)
-
+    rdp, pld = runs.epsilons(rate, noise, iterations, DELTA)
+    private, exact = (cosines_in_words(means, training) for training in TRAININGS)
     small = "The data are scikit-learn's digits. " if chosen["data"] == "digits" else ""
     longer = f"lasts {chosen['epochs_without_noise']} epochs instead of {chosen['epochs']}"
     return f"""
@@ -265,7 +253,7 @@ Per-sample gradients of an MLP with {chosen["hidden"]} hidden units on {made_of(
 gradient clipping. (a), (b): mean cosine between a sample's gradient and the mean gradient of its
 batch, by the order of magnitude of its norm. (c), (d): weights at C = 1. (e) to (l): cosine between
 the weighted and the true mean gradient of a batch, for every r. Mean cosine, PSAC against Auto-S,
-private training: {listed("private")}; without noise: {listed("exact")}. PSAC is closer to the true
+private training: {private}; without noise: {exact}. PSAC is closer to the true
 gradient where r is well below most norms, far closer once many gradients are small; at r = 1 the
 order can reverse, so that a histogram is meaningless without its r.
 
@@ -284,6 +272,21 @@ Finding: {finding(tables)}
 """
 
 
+def mean_cosines(means: Table, training: str, r: float) -> tuple[float, float]:
+    """Return the mean cosines of PSAC and of Auto-S."""
+    psac, auto = (
+        float(runs.where(means, training=training, rule=rule, r=r)["cosine"].mean())
+        for rule in ("PSAC", "Auto-S")
+    )
+    return psac, auto
+
+
+def cosines_in_words(means: Table, training: str) -> str:
+    """Return the mean cosines of PSAC against those of Auto-S, for every r."""
+    pairs = [(r, *mean_cosines(means, training, r)) for r in RS]
+    return ", ".join(f"r = {r:g}: {psac:.3f} against {auto:.3f}" for r, psac, auto in pairs)
+
+
 def finding(tables: dict[str, Table]) -> str:
     """Return a sentence with the verdicts on the paper's Figs. 1 and 3."""
     orders, means = tables["by_order"], tables["weighted_means"]
@@ -292,11 +295,8 @@ def finding(tables: dict[str, Table]) -> str:
     orthogonal = bool(len(low)) and float(np.abs(low).max()) < 0.1
 
     def closer(r: float) -> bool:
-        PSAC, Auto = (
-            runs.where(means, training="private", rule=rule, r=r)["cosine"].mean()
-            for rule in ("PSAC", "Auto-S")
-        )
-        return float(PSAC - Auto) > 0.0
+        psac, auto = mean_cosines(means, "private", r)
+        return psac > auto
 
     better = [f"{r:g}" for r in RS if closer(r)]
     worse = [f"{r:g}" for r in RS if not closer(r)]

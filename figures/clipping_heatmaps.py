@@ -191,15 +191,8 @@ def spread(table: Table, rule: str) -> tuple[float, float, float, float]:
     return float(min(best)), float(max(best)), float(fixed.min()), float(fixed.max())
 
 
-def caption(tables: dict[str, Table], scale: str) -> str:
-    """Return the caption."""
-    chosen, table = settings(scale), tables["accuracy"]
-    noise = float(table["noise_multiplier"][0])
-    rate = 1.0 / runs.steps_per_epoch(chosen["n"], chosen["batch"])
-    rdp, pld = (
-        runs.epsilon(rate, noise, chosen["iterations"], chosen["delta"], kind)
-        for kind in ("rdp", "pld")
-    )
+def ranges_in_words(table: Table) -> str:
+    """Return the ranges of accuracies over r or C, of every rule."""
     parts = []
     for rule in PANELS:
         low, high, worst, top = spread(table, rule)
@@ -208,6 +201,15 @@ def caption(tables: dict[str, Table], scale: str) -> str:
             f"{rule} {worst:.1f} to {top:.1f} over {name} at the overall best step size, "
             f"{low:.1f} to {high:.1f} at the best step size of each {name}"
         )
+    return "; ".join(parts)
+
+
+def caption(tables: dict[str, Table], scale: str) -> str:
+    """Return the caption."""
+    chosen, table = settings(scale), tables["accuracy"]
+    noise = float(table["noise_multiplier"][0])
+    rate = 1.0 / runs.steps_per_epoch(chosen["n"], chosen["batch"])
+    rdp, pld = runs.epsilons(rate, noise, chosen["iterations"], chosen["delta"])
     small = (
         "scikit-learn's digits instead of Fashion-MNIST"
         if chosen["data"] == "digits"
@@ -215,7 +217,7 @@ def caption(tables: dict[str, Table], scale: str) -> str:
     )
     return f"""
 Test accuracy on {made_of(chosen)} in percent, {runs.MODELS[chosen["model"]]},
-{runs.runs_in_words(chosen["seeds"])}; {"; ".join(parts)}. {alike_in_words(table)}. PSAC and
+{runs.runs_in_words(chosen["seeds"])}; {ranges_in_words(table)}. {alike_in_words(table)}. PSAC and
 Auto-S have C = {chosen["clip_norm"]:g}. As in the paper,
 r matters little compared with a clip norm, which must be tuned together with the step size: C
 scales the noise and, below most gradients' norms, the step. The map of GC reaches larger

@@ -159,9 +159,7 @@ def caption(tables: dict[str, Table], scale: str) -> str:
     """Return the caption."""
     chosen = settings(scale)
     rate = 1.0 / runs.steps_per_epoch(N, BATCH)
-    rdp, pld = (
-        runs.epsilon(rate, 1.0, chosen["iterations"], DELTA, kind) for kind in ("rdp", "pld")
-    )
+    rdp, pld = runs.epsilons(rate, 1.0, chosen["iterations"], DELTA)
     ends = tables["ends"]
     grid = runs.grid_sentence(
         ends["best_step_inside"].tolist(),

@@ -111,6 +111,7 @@ def compute(scale: str, *, jobs: int, cache: Path, progress: bool) -> dict[str, 
     )
     rate = 1.0 / runs.steps_per_epoch(chosen["n"], chosen["batch"])
     noise = float(every["noise_multiplier"][0])
+    rdp, pld = runs.epsilons(rate, noise, chosen["iterations"], DELTA)
     best = []
     for model in runs.MODELS:
         for rule in runs.RULES:
@@ -128,8 +129,8 @@ def compute(scale: str, *, jobs: int, cache: Path, progress: bool) -> dict[str, 
                     "published_cnn": published,
                     "published_cnn_std": published_std,
                     "noise_multiplier": noise,
-                    "epsilon_pld": runs.epsilon(rate, noise, chosen["iterations"], DELTA, "pld"),
-                    "epsilon_rdp": runs.epsilon(rate, noise, chosen["iterations"], DELTA, "rdp"),
+                    "epsilon_pld": pld,
+                    "epsilon_rdp": rdp,
                 }
             )
     table = runs.stack(best)

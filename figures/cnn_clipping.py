@@ -253,10 +253,7 @@ def caption(tables: dict[str, Table], scale: str) -> str:
     chosen, ends, seconds = settings(scale), tables["ends"], tables["seconds"]
     steps = runs.steps_per_epoch(chosen["n"], chosen["batch"])
     iterations = chosen["epochs"] * steps
-    spent = {
-        kind: runs.epsilon(1.0 / steps, chosen["noise_multiplier"], iterations, DELTA, kind)
-        for kind in ("rdp", "pld")
-    }
+    rdp, pld = runs.epsilons(1.0 / steps, chosen["noise_multiplier"], iterations, DELTA)
 
     def listed(name: str) -> str:
         return "; ".join(
@@ -306,7 +303,7 @@ of {chosen["repetitions"]} interleaved repetitions of {chosen["iterations_timed"
 Micro-batching is GC with one sample at a time.
 
 Privacy: every private run is (epsilon, {DELTA:g})-differentially private under add-or-remove-one
-with n public, epsilon = {spent["rdp"]:.4f} by RDP and {spent["pld"]:.4f} by PLD. The curves are
+with n public, epsilon = {rdp:.4f} by RDP and {pld:.4f} by PLD. The curves are
 computed from the data and are not private, nor is the choice of the step size.
 
 Differences from the paper: {small}It has a linear model and an MLP, shown in another figure here;

@@ -13,7 +13,7 @@ from dpanalysis.experiments.records import Table
 
 from . import _clipping as runs
 from . import _cnn, clipping_gradients, cnn_table
-from .clipping_gradients import DELTA, EPSILON, RS, TRAININGS, draw, finding
+from .clipping_gradients import DELTA, EPSILON, RS, TRAININGS, cosines_in_words, draw, finding
 
 __all__ = ["NEEDS", "TITLE", "caption", "compute", "draw", "settings"]
 
@@ -83,25 +83,15 @@ def caption(tables: dict[str, Table], scale: str) -> str:
     noise = float(runs.where(tables["by_order"], training="private")["noise_multiplier"][0])
     rate = 1.0 / runs.steps_per_epoch(chosen["n"], chosen["batch"])
     iterations = round(chosen["epochs"] / rate)
-    rdp, pld = (runs.epsilon(rate, noise, iterations, DELTA, kind) for kind in ("rdp", "pld"))
-
-    def listed(training: str) -> str:
-        parts = []
-        for r in RS:
-            ours, theirs = (
-                runs.where(means, training=training, rule=rule, r=r)["cosine"].mean()
-                for rule in ("PSAC", "Auto-S")
-            )
-            parts.append(f"r = {r:g}: {ours:.3f} against {theirs:.3f}")
-        return ", ".join(parts)
-
+    rdp, pld = runs.epsilons(rate, noise, iterations, DELTA)
+    private, exact = (cosines_in_words(means, training) for training in TRAININGS)
     small = "A smaller network on scikit-learn's digits. " if chosen["data"] == "digits" else ""
     return f"""
 Per-sample gradients of the CNN of Xia et al.'s Table 2 on {chosen["data"]}, trained by gradient
 clipping, with and without noise. (a), (b): mean cosine between a sample's gradient and the mean
 gradient of its batch, by the order of magnitude of its norm. (c), (d): weights at C = 1. (e) to
 (l): cosine between the weighted and the true mean gradient of a batch, for every r. Mean cosine,
-PSAC against Auto-S, private training: {listed("private")}; without noise: {listed("exact")}. Step
+PSAC against Auto-S, private training: {private}; without noise: {exact}. Step
 size {chosen["step_size"]:g}, C = {chosen["clip_norm"]:g}, momentum {chosen["momentum"]:g},
 {chosen["epochs"]} epochs with and without noise, seeds: {chosen["seeds"]}, and
 {chosen["measured_batches"]} batches of {chosen["measured_batch_size"]} measured in each run.

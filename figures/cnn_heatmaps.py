@@ -19,7 +19,7 @@ from .clipping_heatmaps import (
     draw,
     finding,
     grid_in_words,
-    spread,
+    ranges_in_words,
 )
 
 __all__ = ["NEEDS", "TITLE", "caption", "compute", "draw", "settings"]
@@ -74,21 +74,11 @@ def caption(tables: dict[str, Table], scale: str) -> str:
     noise = float(table["noise_multiplier"][0])
     rate = 1.0 / runs.steps_per_epoch(chosen["n"], chosen["batch"])
     iterations = round(chosen["epochs"] / rate)
-    rdp, pld = (
-        runs.epsilon(rate, noise, iterations, chosen["delta"], kind) for kind in ("rdp", "pld")
-    )
-    parts = []
-    for rule in PANELS:
-        low, high, worst, top = spread(table, rule)
-        name = "C" if rule == "GC" else "r"
-        parts.append(
-            f"{rule} {worst:.1f} to {top:.1f} over {name} at the overall best step size, "
-            f"{low:.1f} to {high:.1f} at the best step size of each {name}"
-        )
+    rdp, pld = runs.epsilons(rate, noise, iterations, chosen["delta"])
     small = "and a smaller network " if chosen["data"] == "digits" else ""
     return f"""
 Test accuracy on {made_of(chosen)} in percent, the CNN of Xia et al.'s Table 2,
-{runs.runs_in_words(chosen["seeds"])}; {"; ".join(parts)}. {alike_in_words(table)}.
+{runs.runs_in_words(chosen["seeds"])}; {ranges_in_words(table)}. {alike_in_words(table)}.
 {grid_in_words(table)} PSAC and Auto-S have C = {chosen["clip_norm"]:g}. Momentum
 {chosen["momentum"]:g}, Poisson batches of {chosen["batch"]} on average, {chosen["epochs"]} epochs.
 

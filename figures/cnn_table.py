@@ -249,10 +249,7 @@ def caption(tables: dict[str, Table], scale: str) -> str:
     data = made_of(chosen)
     noise = noise_multiplier(chosen)
     steps = runs.steps_per_epoch(chosen["n"], chosen["batch"])
-    spent = {
-        kind: runs.epsilon(1.0 / steps, noise, chosen["epochs"] * steps, DELTA, kind)
-        for kind in ("pld", "rdp")
-    }
+    rdp, pld = runs.epsilons(1.0 / steps, noise, chosen["epochs"] * steps, DELTA)
     listed = ", ".join(
         f"{rule} {runs.with_spread(mean, std, count)} at {step:g} "
         f"(published {printed:.2f} ± {around:.2f})"
@@ -287,7 +284,7 @@ Poisson batches of
 sizes {", ".join(f"{step:g}" for step in chosen["step_sizes"])}. {grid}
 
 Privacy: every run is ({EPSILON:g}, {DELTA:g})-differentially private under add-or-remove-one with
-n public, at sigma = {noise:.4f}: epsilon {spent["pld"]:.4f} by PLD, {spent["rdp"]:.4f} by RDP. The
+n public, at sigma = {noise:.4f}: epsilon {pld:.4f} by PLD, {rdp:.4f} by RDP. The
 guarantee holds for one run: choosing the best step size on the test part, as here and in the
 paper, is not covered, and neither are the accuracies.
 
