@@ -288,15 +288,7 @@ def stored() -> list[str]:
 
 
 def read(name: str) -> tuple[dict[str, Any], dict[str, Table]]:
-    """Return ``about.json`` and the tables of a figure, with the published ones if available.
-
-    Raises
-    ------
-    FileNotFoundError
-        If the figure has no results.
-    ValueError
-        If a table was changed since it was written.
-    """
+    """Return ``about.json`` and the tables of a figure, with the published ones if available."""
     about, folder, tables = read_about(name), RESULTS / name, {}
     for table_name, known in about["tables"].items():
         path = folder / f"{table_name}.csv"
@@ -308,13 +300,7 @@ def read(name: str) -> tuple[dict[str, Any], dict[str, Table]]:
 
 
 def read_about(name: str) -> dict[str, Any]:
-    """Return ``about.json`` of a figure.
-
-    Raises
-    ------
-    FileNotFoundError
-        If the figure has no results.
-    """
+    """Return ``about.json`` of a figure."""
     path = RESULTS / name / "about.json"
     if not path.is_file():
         raise FileNotFoundError(

@@ -49,15 +49,7 @@ _BLOCK = re.compile(
 
 
 def rewritten(text: str) -> str:
-    """Return a page with its blocks rewritten from the ledger.
-
-    Raises
-    ------
-    FileNotFoundError
-        If a block names a figure without results.
-    KeyError
-        If a figure has no report of that name.
-    """
+    """Return a page with its blocks rewritten from the ledger."""
     return _BLOCK.sub(lambda m: f"{m[1]}{_block(m['figure'], m['part'])}\n{m[4]}", text)
 
 

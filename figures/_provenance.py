@@ -141,13 +141,7 @@ def listed() -> dict[str, int]:
 
 
 def write_list() -> dict[str, int]:
-    """Remove recomputed figures from the list and return it; nothing is ever added.
-
-    Raises
-    ------
-    ValueError
-        If a figure to be recomputed is not on the list, or has more cells than listed.
-    """
+    """Remove recomputed figures from the list and return it; nothing is ever added."""
     before, now = listed(), waiting()
     new = {name: count for name, count in now.items() if count > before.get(name, 0)}
     if new:

@@ -35,27 +35,10 @@ def tolerances(module: str) -> dict[str, float]:
 def verify(
     name: str, count: int | None, at_most: float, random: np.random.Generator, jobs: int
 ) -> tuple[list[str], str]:
-    """Recompute cells of a figure and compare.
+    """Recompute random cells of a figure, or all and its tables: lines on what differs, and a text.
 
-    Parameters
-    ----------
-    name : str
-        A figure with stored results.
-    count : int or None
-        Number of cells, chosen at random; None for all cells and the tables.
-    at_most : float
-        Seconds: cells that took longer are skipped.
-    random : Generator
-        Chooses the cells.
-    jobs : int
-        Number of parallel cells.
-
-    Returns
-    -------
-    differences : list of str
-        One line each.
-    found : str
-        What was compared, and how; empty if everything takes longer than ``at_most``.
+    Cells that took more than ``at_most`` seconds are skipped. The text says what was compared; it
+    is empty if everything takes longer.
     """
     about, _ = _ledger.read(name)
     rows = _ledger.read_cells(name)
