@@ -14,9 +14,10 @@ import numpy as np
 
 import dpanalysis as dpa
 from dpanalysis import plotting, theory
-from dpanalysis.experiments import sweep
+from dpanalysis.experiments import Record, sweep, tabulate
 from dpanalysis.experiments.records import Table
 
+from ._clipping import stack, where
 from ._markdown import markdown
 from ._published import FINALS, published_errors
 
@@ -258,30 +259,23 @@ class Experiment:
             progress=progress,
             settings=self.settings(scale),
         )
-        curves: list[Table] = []
-        summary: dict[str, list[Any]] = {}
+        curves, summary = [], []
         for record in records:
             cell, result = record.parameters, record.result
             key = {name: cell[name] for name in ("algorithm", "m", "c", "iterations")}
-            length = len(result["iteration"])
-            columns = {name: np.repeat(value, length) for name, value in key.items()}
-            curves.append({**columns, **{k: result[k] for k in ("iteration", "gap", "spread")}})
-            last = {
-                **key,
-                "iterations_made": int(result["horizon"]),
-                "log10_final_gap": float(np.log10(result["gap"][-1])),
-                "epsilon": float(result["epsilon"]),
-                "epsilon_at_delta_1e-6": float(result["epsilon_at_delta"]),
-                "training_accuracy": float(result["accuracy"]),
-                "seconds": float(result["seconds"]),
-            }
-            for name, value in last.items():
-                summary.setdefault(name, []).append(value)
-        return {
-            "curves": {name: np.concatenate([c[name] for c in curves]) for name in curves[0]},
-            "summary": {name: np.array(values) for name, values in summary.items()},
-            **self.published(),
-        }
+            curves.append(Record(key, {k: result[k] for k in ("iteration", "gap", "spread")}))
+            summary.append(
+                {
+                    **key,
+                    "iterations_made": int(result["horizon"]),
+                    "log10_final_gap": float(np.log10(result["gap"][-1])),
+                    "epsilon": float(result["epsilon"]),
+                    "epsilon_at_delta_1e-6": float(result["epsilon_at_delta"]),
+                    "training_accuracy": float(result["accuracy"]),
+                    "seconds": float(result["seconds"]),
+                }
+            )
+        return {"curves": tabulate(curves), "summary": stack(summary), **self.published()}
 
     def published(self) -> dict[str, Table]:
         """Return the authors' own curves where this figure shows the same experiment."""
@@ -293,9 +287,7 @@ class Experiment:
             for curve in panel["curves"]
             for t, y in curve["points"]
         ]
-        if not rows:
-            return {}
-        return {"published": {name: np.array([row[name] for row in rows]) for name in rows[0]}}
+        return {"published": stack(rows)} if rows else {}
 
     @property
     def is_published(self) -> bool:
@@ -455,12 +447,11 @@ class Experiment:
 
     def _best_end(self, tables: dict[str, Table], algorithm: str) -> tuple[float, float]:
         """Return log10 of an algorithm's least final gap, and its standard error."""
-        summary, curves = tables["summary"], tables["curves"]
+        summary = tables["summary"]
         row = self._best_row(summary, algorithm)
-        mine = np.ones(len(curves["gap"]), dtype=bool)
-        for key in ("algorithm", "c", "iterations"):
-            mine &= curves[key] == summary[key][row]
-        gap, spread = (float(curves[name][mine][-1]) for name in ("gap", "spread"))
+        run = {key: summary[key][row] for key in ("algorithm", "c", "iterations")}
+        mine = where(tables["curves"], **run)
+        gap, spread = (float(mine[name][-1]) for name in ("gap", "spread"))
         runs = self.replicates("paper")
         return float(summary["log10_final_gap"][row]), spread / (gap * math.log(10.0) * runs**0.5)
 
@@ -562,32 +553,29 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X")
 
 def _draw_panel(ax: Axes, tables: dict[str, Table], algorithm: str, c: float, finals: Any) -> None:
     """Draw one algorithm at one step size; ``finals`` are where the published curves end."""
-    curves, summary = tables["curves"], tables["summary"]
-    mine = (curves["algorithm"] == algorithm) & (curves["c"] == c)
-    horizons = sorted(set(curves["iterations"].tolist()))
+    panel = {"algorithm": algorithm, "c": c}
+    curves, summary = where(tables["curves"], **panel), where(tables["summary"], **panel)
+    horizons = sorted(set(tables["curves"]["iterations"].tolist()))
     made: dict[int, list[int]] = {}
     for iterations in horizons:
-        row = (summary["algorithm"] == algorithm) & (summary["c"] == c)
-        row &= summary["iterations"] == iterations
-        made.setdefault(int(summary["iterations_made"][row][0]), []).append(iterations)
+        row = where(summary, iterations=iterations)
+        made.setdefault(int(row["iterations_made"][0]), []).append(iterations)
     for k, iterations in enumerate(horizons):
         color, marker = list(plotting.PALETTE.values())[k], MARKERS[k]
         look: dict[str, Any] = {"color": color, "marker": marker, "ms": 3.0, "mfc": "white"}
         ax.plot([], [], label=f"T = {iterations}", **look)  # also if its run equals another's
         if not any(same[0] == iterations for same in made.values()):
             continue
-        rows = mine & (curves["iterations"] == iterations)
-        t, gap, spread = (curves[name][rows] for name in ("iteration", "gap", "spread"))
+        rows = where(curves, iterations=iterations)
+        t, gap, spread = (rows[name] for name in ("iteration", "gap", "spread"))
         ax.plot(t, gap, markevery=[len(t) - 1], **look)
         low = np.maximum(gap - spread, 0.1 * gap)
         ax.fill_between(t, low, gap + spread, color=color, alpha=0.18, linewidth=0)
     if "published" in tables:
-        points = tables["published"]
-        there = (points["algorithm"] == algorithm) & (points["c"] == c)
         for k, iterations in enumerate(horizons):
-            rows = there & (points["iterations"] == iterations)
+            points = where(tables["published"], iterations=iterations, **panel)
             look = {"color": list(plotting.PALETTE.values())[k], "linestyle": ":", "marker": ""}
-            x, y = points["t"][rows], 10.0 ** points["log10_gap"][rows]
+            x, y = points["t"], 10.0 ** points["log10_gap"]
             plotting.reference(ax, x, y, label="_published", **look)
         ax.plot([], [], ":", color="#555555", lw=0.8, label="published (not private)")
     for k, (t, log10_gap) in enumerate(finals):
@@ -598,7 +586,7 @@ def _draw_panel(ax: Axes, tables: dict[str, Table], algorithm: str, c: float, fi
         ax.plot([], [], "x", color="#555555", ms=3.5, mew=0.9, label="end of a published curve")
     ax.set_yscale("log")
     ends = [t for k, (t, _) in enumerate(finals) if PUBLISHED_HORIZONS[k] in horizons]
-    ax.set_xlim(0.0, 1.05 * max([*ends, int(curves["iteration"][mine].max())]))
+    ax.set_xlim(0.0, 1.05 * max([*ends, int(curves["iteration"].max())]))
     if algorithm.endswith("-opt"):
         chosen = [T for T, same in made.items() for _ in same]
         said = "T' = " + ", ".join(map(str, chosen))

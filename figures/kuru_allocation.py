@@ -13,6 +13,8 @@ from dpanalysis import methods, plotting, theory
 from dpanalysis.experiments import sweep
 from dpanalysis.experiments.records import Table
 
+from ._clipping import where
+
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
@@ -103,11 +105,11 @@ def draw(tables: dict[str, Table]) -> Figure:
     left, right = axes[0]
     floor = _floor()
     for method, color in zip(METHODS, ("C0", "C1")):
-        table = _of(tables["errors"], method)
+        table = where(tables["errors"], method=method)
         left.loglog(table["T"], table["uniform"] / floor, color + "--", label=f"{method}, uniform")
         left.loglog(table["T"], table["optimal"] / floor, color, label=f"{method}, optimal")
         left.loglog(table["T"], table["proved"] / floor, "k.", ms=3)
-        short = _of(tables["linear_models"], method)
+        short = where(tables["linear_models"], method=method)
         right.plot(
             short["T"], _gain(short), color + ("o-" if color == "C0" else "s--"), label=method
         )
@@ -124,11 +126,6 @@ def draw(tables: dict[str, Table]) -> Figure:
     return figure
 
 
-def _of(table: Table, method: str) -> dict[str, np.ndarray]:
-    rows = table["method"] == method
-    return {name: column[rows] for name, column in table.items()}
-
-
 def _gain(table: dict[str, np.ndarray]) -> np.ndarray:
     return 100.0 * (1.0 - table["correlated"] / table["optimal"])
 
@@ -137,7 +134,7 @@ def caption(tables: dict[str, Table], scale: str) -> str:
     """Return the caption."""
     floor, facts = _floor(), []
     for method in METHODS:
-        last = {name: column[-1] for name, column in _of(tables["errors"], method).items()}
+        last = {name: column[-1] for name, column in where(tables["errors"], method=method).items()}
         facts.append(
             f"{method}: {last['uniform'] / floor:.2f} times the floor with uniform noise at T = "
             f"{last['T']}, {last['optimal'] / floor:.2f} times with optimal noise"
@@ -170,7 +167,7 @@ def report(tables: dict[str, Table]) -> dict[str, str]:
     floor = _floor()
     ends = []
     for method in METHODS:
-        table = _of(tables["errors"], method)
+        table = where(tables["errors"], method=method)
         ends.append(
             f"{method} {table['uniform'][-1] / floor:.2f} and {table['optimal'][-1] / floor:.2f}"
         )

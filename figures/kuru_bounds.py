@@ -9,9 +9,10 @@ import numpy as np
 
 import dpanalysis as dpa
 from dpanalysis import CertificateNotFound, plotting, theory
-from dpanalysis.experiments import sweep
+from dpanalysis.experiments import Record, sweep, tabulate
 from dpanalysis.experiments.records import Table
 
+from ._clipping import where
 from ._kuru import EPSILON, SYNTHETIC_SIZE, build_method, load_problem
 
 if TYPE_CHECKING:
@@ -115,22 +116,14 @@ def compute(scale: str, *, jobs: int, cache: Path, progress: bool) -> dict[str, 
     """Return simulated gaps with bounds, and the counterexample."""
     cells = [{"algorithm": name, "replicates": _replicates(scale)} for name in ALGORITHMS]
     records = sweep(run, cells, folder=cache, jobs=jobs, progress=progress)
-    parts = []
-    for record in records:
-        length = len(record.result["iteration"])
-        part = {name: np.broadcast_to(v, length) for name, v in record.result.items()}
-        parts.append({"algorithm": np.repeat(record.parameters["algorithm"], length), **part})
-    curves = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    return {"curves": curves, "counterexample": counterexample()}
+    named = [Record({"algorithm": each.parameters["algorithm"]}, each.result) for each in records]
+    return {"curves": tabulate(named), "counterexample": counterexample()}
 
 
 def draw(tables: dict[str, Table]) -> Figure:
     """Draw one panel for each algorithm, and the counterexample."""
     figure, axes = plotting.panels(2, 3, width=plotting.PAGE / 3, height=1.9)
-    panels = {
-        name: {k: v[tables["curves"]["algorithm"] == name] for k, v in tables["curves"].items()}
-        for name in ALGORITHMS
-    }
+    panels = {name: where(tables["curves"], algorithm=name) for name in ALGORITHMS}
     panels["quadratic, no noise (NAG)"] = tables["counterexample"]
     for ax, (name, rows) in zip(axes.flat, panels.items(), strict=True):
         ax.plot(rows["iteration"], rows["gap"], color="black", label="error")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpanalysis import plotting, theory
-from dpanalysis.experiments import sweep, tabulate
+from dpanalysis.experiments import Record, sweep, tabulate
 from dpanalysis.experiments.records import Table
 
 from ._published import published_panels
@@ -68,11 +68,7 @@ def nesterov_polynomial_rate(
 
 def _stack(parts: list[dict[str, Any]]) -> Table:
     """Concatenate parts, broadcasting scalars to columns."""
-    rows = [
-        dict(zip(part, np.broadcast_arrays(*map(np.asarray, part.values())), strict=True))
-        for part in parts
-    ]
-    return {name: np.concatenate([np.atleast_1d(row[name]) for row in rows]) for name in rows[0]}
+    return tabulate([Record({}, part) for part in parts])
 
 
 def _rates() -> Table:

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpanalysis import plotting, theory
+from dpanalysis.experiments import Record, tabulate
 from dpanalysis.experiments.records import Table
 from dpanalysis.papers.accelerated.printed import published_multistage_weights
 
+from ._clipping import where
 from ._published import published_panels
 
 if TYPE_CHECKING:
@@ -55,18 +57,15 @@ def compute(scale: str, *, jobs: int, cache: Path, progress: bool) -> dict[str, 
     for stages in STAGES:
         b, stage, gain = _scales(stages, published=False)
         early, _, _ = _scales(stages, published=True)
-        parts.append(
-            {
-                "K": np.full(b.size, stages),
-                "t": np.arange(1, b.size + 1),
-                "stage": stage,
-                "b": b,
-                "b_factor_one_step_early": early,
-                "noise_term_uniform_over_optimal": np.full(b.size, gain),
-            }
-        )
-    scales = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    return {"scales": scales, **published()}
+        columns = {
+            "t": np.arange(1, b.size + 1),
+            "stage": stage,
+            "b": b,
+            "b_factor_one_step_early": early,
+            "noise_term_uniform_over_optimal": np.array(gain),
+        }
+        parts.append(Record({"K": stages}, columns))
+    return {"scales": tabulate(parts), **published()}
 
 
 def published() -> dict[str, Table]:
@@ -88,9 +87,9 @@ def draw(tables: dict[str, Table]) -> Figure:
     figure, axes = plotting.panels(2, 2, width=plotting.PAGE / 2, height=1.9)
     table, published = tables["scales"], tables.get("published")
     for ax, stages in zip(axes.flat, STAGES, strict=True):
-        rows = table["K"] == stages
-        t, b = table["t"][rows], table["b"][rows]
-        starts = t[np.flatnonzero(np.diff(table["stage"][rows]))] + 0.5
+        rows = where(table, K=stages)
+        t, b = rows["t"], rows["b"]
+        starts = t[np.flatnonzero(np.diff(rows["stage"]))] + 0.5
         ax.plot(t, b, color=plotting.PALETTE["blue"], label="(4.8): optimal $b_t$", zorder=3)
         ax.axhline(
             t.size, color=plotting.PALETTE["black"], ls=":", lw=1.1, label="uniform, $b_t = T$"
@@ -98,11 +97,11 @@ def draw(tables: dict[str, Table]) -> Figure:
         for start in starts:
             ax.axvline(start, color="#bbbbbb", lw=0.8, zorder=0)
         if published is not None:
-            mine = published["K"] == stages
+            mine = where(published, K=stages)
             plotting.reference(
                 ax,
-                published["t"][mine],
-                published["b"][mine],
+                mine["t"],
+                mine["b"],
                 label="the authors' repository (factor 2 one step early)",
                 color=plotting.PALETTE["vermillion"],
                 marker="o",
@@ -111,7 +110,7 @@ def draw(tables: dict[str, Table]) -> Figure:
                 linewidth=0,
                 zorder=4,
             )
-        gain = table["noise_term_uniform_over_optimal"][rows][0]
+        gain = rows["noise_term_uniform_over_optimal"][0]
         ax.set_title(f"$K = {stages}$ stages, $T = {t.size}$")
         ax.text(
             0.98,

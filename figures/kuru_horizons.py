@@ -12,6 +12,7 @@ from dpanalysis import plotting, theory
 from dpanalysis.experiments.records import Table
 from dpanalysis.papers.accelerated.printed import printed_recursion, published_horizon_bounds
 
+from ._clipping import where
 from ._published import FINALS
 
 if TYPE_CHECKING:
@@ -95,17 +96,14 @@ def _table(names: tuple[str, ...], rows: list[tuple[Any, ...]]) -> Table:
 def draw(tables: dict[str, Table]) -> Figure:
     """Draw the bound against T for both algorithms, with its minimum."""
     figure, axes = plotting.panels(1, 2, width=plotting.PAGE / 2, height=2.3, sharey=True)
-    bounds = tables["bounds"]
     horizons = tables["horizons"]
     for ax, algorithm in zip(axes[0], ("NAG-opt", "MASG-opt"), strict=True):
         for k, c in enumerate(CONSTANTS):
-            rows = (bounds["algorithm"] == algorithm) & (bounds["c"] == c)
-            rows &= bounds["m"] == BATCHES[0]
-            T, bound = bounds["T"][rows], bounds["bound"][rows]
+            rows = where(tables["bounds"], algorithm=algorithm, c=c, m=BATCHES[0])
             # The bound is flat near its minimum: T' is computed before rounding.
             best = chosen(horizons, algorithm, c, "corrected_bound_T")[-1]
             look = {"color": list(plotting.PALETTE.values())[k], "linestyle": ("-", "--", "-.")[k]}
-            ax.plot(T, bound, marker="os^"[k], ms=4, markevery=[best - 1], **look)
+            ax.plot(rows["T"], rows["bound"], marker="os^"[k], ms=4, markevery=[best - 1], **look)
             ax.plot([], [], marker="os^"[k], ms=4, label=f"c = {c:g}: T' = {best}", **look)
         ax.set(xscale="log", yscale="log", title=algorithm, xlabel="iterations T")
         ax.legend()
@@ -117,8 +115,7 @@ def chosen(
     horizons: Table, algorithm: str, c: float, column: str, m: int = BATCHES[0]
 ) -> list[int]:
     """Return T' for each T, by one of the bounds."""
-    rows = (horizons["algorithm"] == algorithm) & (horizons["c"] == c) & (horizons["m"] == m)
-    return [int(t) for t in horizons[column][rows]]
+    return [int(t) for t in where(horizons, algorithm=algorithm, c=c, m=m)[column]]
 
 
 def off(horizons: Table, column: str) -> int:
