@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -88,45 +89,61 @@ def compute(scale: str, *, jobs: int, cache: Path, progress: bool) -> dict[str, 
     """Return the seconds per epoch: median, best and worst of interleaved repetitions."""
     chosen = settings(scale)
     rows = []
+    epoch = chosen["iterations_per_epoch"] / chosen["iterations_timed"]
     with threadpool_limits(chosen["threads"]):
         for model in runs.MODELS:
             calls = {way: _run(chosen, model, way) for way in WAYS}
-            times: dict[str, list[float]] = {way: [] for way in WAYS}
-            for repetition in range(chosen["repetitions"] + 1):
-                for way, call in calls.items():
-                    seconds = call().seconds
-                    if repetition:  # the first one includes compilation and cached values
-                        times[way].append(seconds)
-            epoch = chosen["iterations_per_epoch"] / chosen["iterations_timed"]
-            for way, series in times.items():
-                rows.append(
-                    {
-                        "model": model,
-                        "way": way,
-                        "seconds": epoch * float(np.median(series)),
-                        "seconds_best": epoch * min(series),
-                        "seconds_worst": epoch * max(series),
-                        "seconds_over_sgd": float(np.median(series) / np.median(times["SGD"])),
-                    }
-                )
+            times = seconds_by_way(calls, chosen["repetitions"], epoch)
+            rows += [{"model": model, **row} for row in times]
     return {"seconds": runs.stack(rows)}
 
 
-def _run(chosen: dict[str, Any], model: str, way: str) -> Any:
-    """Return a function that trains for the timed iterations."""
+def seconds_by_way(
+    calls: dict[str, Callable[[], float]], repetitions: int, epoch: float
+) -> list[dict[str, Any]]:
+    """Return the seconds per epoch: median, best and worst of interleaved repetitions.
+
+    ``calls`` return the seconds of a run, of which an epoch has ``epoch``.
+    """
+    times: dict[str, list[float]] = {way: [] for way in calls}
+    for repetition in range(repetitions + 1):
+        for way, call in calls.items():
+            seconds = epoch * call()
+            if repetition:  # the first one includes compilation and cached values
+                times[way].append(seconds)
+    return [
+        {
+            "way": way,
+            "seconds": float(np.median(series)),
+            "seconds_best": min(series),
+            "seconds_worst": max(series),
+            "seconds_over_sgd": float(np.median(series) / np.median(times["SGD"])),
+        }
+        for way, series in times.items()
+    ]
+
+
+def _run(chosen: dict[str, Any], model: str, way: str) -> Callable[[], float]:
+    """Return a function that trains for the timed iterations and returns the seconds."""
     problem = runs.load_problem(chosen["data"], SIGNED, model)
     w0 = np.zeros(problem.d) if model == "linear" else problem.initial(rng=0)
-    iterations, rate = chosen["iterations_timed"], 1.0 / chosen["iterations_per_epoch"]
-    if way == "SGD":
-        method = dpa.methods.SGD(1e-3, iterations, dpa.Poisson(rate), None)
-    else:
-        rule = "VC" if way == "VC" else "GC"
-        clipping = runs.make_rule(rule, chosen["clip_norm"], 0.0)
-        noise = chosen["noise_multiplier"]
-        method = runs.build_method(problem, clipping, 1e-3, rate, iterations, noise)
+    method = timed_method(problem, way, chosen, chosen["clip_norm"])
     if way == "micro-batching":
         problem = OneByOne(problem)
-    return lambda: dpa.minimize(problem, method, w0=w0, rng=1, record=())
+    return lambda: dpa.minimize(problem, method, w0=w0, rng=1, record=()).seconds
+
+
+def timed_method(
+    problem: Any, way: str, chosen: dict[str, Any], clip_norm: float
+) -> dpa.methods.SGD:
+    """Return SGD for the timed iterations, without privacy or with a rule and its noise."""
+    iterations = chosen["iterations_timed"]
+    rate = 1.0 / runs.steps_per_epoch(chosen["n"], chosen["batch"])
+    if way == "SGD":
+        return dpa.methods.SGD(1e-3, iterations, dpa.Poisson(rate), None)
+    clipping = runs.make_rule("VC" if way == "VC" else "GC", clip_norm, 0.0)
+    noise = chosen["noise_multiplier"]
+    return runs.build_method(problem, clipping, 1e-3, rate, iterations, noise)
 
 
 def draw(tables: dict[str, Table]) -> Figure:

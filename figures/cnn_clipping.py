@@ -21,7 +21,7 @@ from dpanalysis.experiments.records import Table
 from . import _clipping as runs
 from . import _cnn
 from .clipping_epochs import AXES, DELTA, QUANTITIES, tuned_curves
-from .clipping_seconds import COLORS, WAYS
+from .clipping_seconds import COLORS, WAYS, seconds_by_way, timed_method
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -137,41 +137,17 @@ def _seconds(chosen: dict[str, Any]) -> Table:
     ways = {way: _way(chosen, way) for way in WAYS}
     if find_spec("opacus"):
         ways[OPACUS] = _by_opacus(chosen)
-    times: dict[str, list[float]] = {way: [] for way in ways}
-    steps = runs.steps_per_epoch(chosen["n"], chosen["batch"])
+    epoch = runs.steps_per_epoch(chosen["n"], chosen["batch"]) / chosen["iterations_timed"]
     with threadpool_limits(chosen["threads"]), _cnn.threads(chosen["threads"]):
-        for repetition in range(chosen["repetitions"] + 1):
-            for way, call in ways.items():
-                seconds = call()
-                if repetition:  # the first one includes cached values
-                    times[way].append(seconds * steps / chosen["iterations_timed"])
-    return runs.stack(
-        [
-            {
-                "way": way,
-                "seconds": float(np.median(series)),
-                "seconds_best": min(series),
-                "seconds_worst": max(series),
-                "seconds_over_sgd": float(np.median(series) / np.median(times["SGD"])),
-            }
-            for way, series in times.items()
-        ]
-    )
+        return runs.stack(seconds_by_way(ways, chosen["repetitions"], epoch))
 
 
 def _way(chosen: dict[str, Any], way: str) -> Callable[[], float]:
     """Return a function that trains for the timed iterations and returns the seconds."""
-    data, iterations = chosen["data"], chosen["iterations_timed"]
-    problem, w0 = _problem(data), _cnn.start(data, 0)
+    problem, w0 = _problem(chosen["data"]), _cnn.start(chosen["data"], 0)
     if way == "micro-batching":
-        problem = _cnn.load_problem(data, row_bound=problem.row_bounds[0], chunk=1)
-    rate = 1.0 / runs.steps_per_epoch(chosen["n"], chosen["batch"])
-    if way == "SGD":
-        method = dpa.methods.SGD(1e-3, iterations, dpa.Poisson(rate), None)
-    else:
-        rule = runs.make_rule("VC" if way == "VC" else "GC", 1.0, 0.1)
-        noise = chosen["noise_multiplier"]
-        method = runs.build_method(problem, rule, 1e-3, rate, iterations, noise)
+        problem = _cnn.load_problem(chosen["data"], row_bound=problem.row_bounds[0], chunk=1)
+    method = timed_method(problem, way, chosen, clip_norm=1.0)
     return lambda: dpa.minimize(problem, method, w0=w0, rng=1, record=()).seconds
 
 
