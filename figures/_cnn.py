@@ -79,7 +79,7 @@ def load_problem(
     chunk: int | None = None,
 ) -> Any:
     """Return the training problem of the network, in single precision."""
-    X, y, _, _ = _images(data, signed)
+    X, y, _, _ = images(data, signed)
     if chunk is None and device() != "cpu":
         chunk = _DEVICE_CHUNK
     return dpa.problems.Module(
@@ -95,12 +95,13 @@ def load_problem(
 
 def training_images(data: str) -> tuple[Any, Any]:
     """Return images and labels of the training part, on the host."""
-    X, y, _, _ = _images(data, False)
+    X, y, _, _ = images(data, signed=False)
     return X, np.int64(y)
 
 
 @lru_cache(maxsize=2)
-def _images(data: str, signed: bool) -> tuple[Any, Any, Any, Any]:
+def images(data: str, signed: bool) -> tuple[Any, Any, Any, Any]:
+    """Return images and labels, training and test part, on the host."""
     X, y, X_test, y_test = runs.load_data(data, signed)
     side = 8 if data == "digits" else 28
     shape = (-1, 1, side, side)
@@ -113,7 +114,7 @@ def test_images(data: str, signed: bool = False) -> tuple[Any, Any]:
     """Return images and labels of the test part, on the network's device."""
     import torch
 
-    _, _, X, y = _images(data, signed)
+    _, _, X, y = images(data, signed)
     return torch.tensor(X, device=device()), torch.tensor(np.int64(y), device=device())
 
 

@@ -9,8 +9,7 @@ import numpy as np
 
 import dpanalysis as dpa
 
-from . import _clipping
-from ._cnn import device
+from ._cnn import device, images
 
 #: Channels of the convolutions and widths of the dense layers, as printed.
 CHANNELS, WIDTHS = (6, 16), (256, 128)
@@ -49,27 +48,10 @@ def network(data: str, seed: int) -> Any:
 @lru_cache(maxsize=1)
 def load_problem(data: str, regularizer: Any) -> Any:
     """Return the training problem of the network, in single precision, pixels in [-1, 1]."""
-    X, y, _, _ = _images(data)
+    X, y, _, _ = images(data, signed=True)
     return dpa.problems.Module(network(data, 0), X, y, regularizer=regularizer, device=device())
-
-
-@lru_cache(maxsize=1)
-def test_images(data: str) -> tuple[Any, Any]:
-    """Return images and labels of the test part, on the network's device."""
-    import torch
-
-    _, _, X, y = _images(data)
-    return torch.tensor(X, device=device()), torch.tensor(np.int64(y), device=device())
 
 
 def start(data: str, regularizer: Any, seed: int) -> np.ndarray:
     """Return the initial weights of a run, drawn by PyTorch from the seed."""
     return np.asarray(load_problem(data, regularizer).vector(network(data, seed)))
-
-
-@lru_cache(maxsize=1)
-def _images(data: str) -> tuple[Any, Any, Any, Any]:
-    X, y, X_test, y_test = _clipping.load_data(data, True)
-    side = 8 if data == "digits" else 28
-    X, X_test = (np.float32(each).reshape(-1, 1, side, side) for each in (X, X_test))
-    return X, y, X_test, y_test

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -12,10 +12,7 @@ from dpanalysis.experiments.records import Table
 
 from . import _search, _search_network, search_mlp
 from ._clipping import stack, where
-from .search_mlp import NAMES, RIVALS
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+from .search_mlp import NAMES, RIVALS, draw
 
 __all__ = ["NEEDS", "TITLE", "caption", "compute", "draw", "report", "settings"]
 
@@ -105,11 +102,6 @@ def _end(
     return float(np.mean(ends))
 
 
-def draw(tables: dict[str, Table]) -> Figure:
-    """Draw accuracy, objective, epsilon and step size by iteration."""
-    return search_mlp.draw(tables)
-
-
 def report(tables: dict[str, Table]) -> dict[str, str]:
     """Return a sentence with the early and final accuracies."""
     curves, spent = tables["curves"], tables["epsilons"]
@@ -171,10 +163,5 @@ private, clipped or not.
 Differences from the paper: {small}Its Fig. 5 is a picture without numbers, and its text states
 neither the noise, the number of iterations, {unsaid}.
 
-Finding: {finding(tables)}
+Finding: {search_mlp.finding(tables, "objective")}
 """
-
-
-def finding(tables: dict[str, Table]) -> str:
-    """Return the verdicts on the paper's two claims about its CNN."""
-    return search_mlp.finding(tables, "objective")

@@ -12,13 +12,13 @@ import numpy as np
 
 import dpanalysis as dpa
 from dpanalysis import methods, plotting, privacy
-from dpanalysis.experiments import Record, sweep
+from dpanalysis.experiments import Record, sweep, tabulate
 from dpanalysis.experiments.records import Table
 from dpanalysis.privacy.events import Event, Repeated, Sampled
 from dpanalysis.privacy.facts import gradient_event
 
-from . import _clipping, _search, _search_network
-from ._clipping import group, stack, welch_half, where
+from . import _clipping, _cnn, _search, _search_network
+from ._clipping import group, welch_half, where
 from ._data import made_of
 
 if TYPE_CHECKING:
@@ -173,7 +173,7 @@ def train_cell(name: str, seed: int, chosen: dict[str, Any]) -> dict[str, np.nda
     """Train once and return the plotted quantities by iteration."""
     problem = load_problem(chosen["data"], chosen["hidden"])
     if chosen["hidden"] == "cnn":
-        X_test, y_test = _search_network.test_images(chosen["data"])
+        X_test, y_test = _cnn.test_images(chosen["data"], signed=True)
         w0 = _search_network.start(chosen["data"], _search.REGULARIZER, seed)
     else:
         _, _, X_test, y_test = _clipping.load_data(chosen["data"], True)
@@ -243,17 +243,14 @@ def trained(
 
 def tables(records: Sequence[Record], chosen: dict[str, Any]) -> dict[str, Table]:
     """Return the curves, means over the seeds, and the epsilons."""
-    rows = [
-        {
-            "method": record.parameters["name"],
-            **dict(zip(("iteration", *QUANTITIES), values, strict=True)),
-        }
-        for record in records
-        for values in zip(
-            *(record.result[key].tolist() for key in ("iteration", *QUANTITIES)), strict=True
-        )
-    ]
-    curves = group(stack(rows), ("method", "iteration"), QUANTITIES)
+    keys = ("iteration", *QUANTITIES)
+    every = tabulate(
+        [
+            Record({"method": each.parameters["name"]}, {key: each.result[key] for key in keys})
+            for each in records
+        ]
+    )
+    curves = group(every, ("method", "iteration"), QUANTITIES)
     iterations = np.unique(curves["iteration"])
     spent: Table = {"iteration": iterations, "as printed": printed_epsilons(chosen, iterations)}
     for name in NAMES[:3]:
