@@ -363,19 +363,23 @@ def tune(
     return [grid[k] for grid, k in pairs], [0 < k < len(grid) - 1 for grid, k in pairs]
 
 
-def with_seeds(
+def tuned_runs(
     run: Callable[[list[dict[str, Any]]], list[Record]],
     entries: Sequence[dict[str, Any]],
-    steps: Sequence[float],
-    seeds: int,
-) -> list[Record]:
-    """Return the runs of each entry at its step size, with the seeds other than the tuning's."""
+    chosen: dict[str, Any],
+    score: Callable[[Record], float],
+) -> tuple[list[Record], list[bool]]:
+    """Return the runs of each entry at its best step size, and whether that is inside its grid.
+
+    ``chosen`` are the settings of a figure. The seed of the tuning is not among those of the runs.
+    """
+    steps, inside = tune(run, entries, chosen["step_sizes"], score, widenings=chosen["widenings"])
     cells = [
         {**entry, "step_size": step, "seed": seed}
         for entry, step in zip(entries, steps, strict=True)
-        for seed in range(1, seeds + 1)
+        for seed in range(1, chosen["seeds"] + 1)
     ]
-    return run(cells)
+    return run(cells), inside
 
 
 def _widen(grid: list[float], best: int) -> None:

@@ -404,14 +404,8 @@ class PrintedAccounting:
 
     Gradient and line searches of one batch are amplified one by one (errata 002-4, 002-5) by
     Lemma 4 with its factor 3, at the costs of Lemma 1 and Theorems 2 and 3. The run continues
-    while some order from 2 to 500 has budget left (002-7) by Proposition 1.
-
-    Parameters
-    ----------
-    budget : Budget
-        (epsilon, delta) with delta > 0.
-    factor : float
-        Factor of Lemma 4 from its fourth term on; 1 suffices for Gaussian noise.
+    while some order from 2 to 500 has budget left (002-7) by Proposition 1; delta must be positive.
+    ``factor`` is that of Lemma 4 from its fourth term on: 1 suffices for Gaussian noise.
     """
 
     orders = np.arange(2.0, 501.0)

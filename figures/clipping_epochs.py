@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dpanalysis import plotting
-from dpanalysis.experiments import Record, sweep
+from dpanalysis.experiments import Record, sweep, tabulate
 from dpanalysis.experiments.records import Table
 
 from . import _clipping as runs
@@ -110,21 +110,8 @@ def tuned_curves(
     keys: tuple[str, ...],
 ) -> dict[str, Table]:
     """Return curves by epoch at each entry's best step size, and their ends."""
-    steps, inside = runs.tune(
-        run, wanted, chosen["step_sizes"], _training_accuracy, widenings=chosen["widenings"]
-    )
-    records = runs.with_seeds(run, wanted, steps, chosen["seeds"])
-    rows = [
-        {
-            **{key: record.parameters[key] for key in (*keys, "step_size")},
-            **dict(zip(("epoch", *QUANTITIES), values, strict=True)),
-        }
-        for record in records
-        for values in zip(
-            *(record.result[name].tolist() for name in ("epoch", *QUANTITIES)), strict=True
-        )
-    ]
-    curves = runs.group(runs.stack(rows), (*keys, "step_size", "epoch"), tuple(QUANTITIES))
+    records, inside = runs.tuned_runs(run, wanted, chosen, _training_accuracy)
+    curves = runs.group(tabulate(records), (*keys, "step_size", "epoch"), tuple(QUANTITIES))
     ends = runs.where(curves, epoch=float(chosen["epochs"]))
     return {"curves": curves, "ends": {**ends, "best_step_inside": np.array(inside)}}
 

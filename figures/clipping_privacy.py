@@ -90,10 +90,7 @@ def compute(scale: str, *, jobs: int, cache: Path, progress: bool) -> dict[str, 
     run = partial(
         sweep, runs.train_cell, folder=cache, jobs=jobs, progress=progress, settings=chosen
     )
-    steps, inside = runs.tune(
-        run, entries, chosen["step_sizes"], _accuracy, widenings=chosen["widenings"]
-    )
-    records = runs.with_seeds(run, entries, steps, chosen["seeds"])
+    records, inside = runs.tuned_runs(run, entries, chosen, _accuracy)
     every = runs.stack(
         [
             {

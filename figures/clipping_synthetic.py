@@ -12,7 +12,7 @@ import numpy as np
 
 import dpanalysis as dpa
 from dpanalysis import plotting
-from dpanalysis.experiments import Record, sweep
+from dpanalysis.experiments import Record, sweep, tabulate
 from dpanalysis.experiments.records import Table
 
 from . import _clipping as runs
@@ -102,22 +102,10 @@ def compute(scale: str, *, jobs: int, cache: Path, progress: bool) -> dict[str, 
         for rule in RULES
         for clip_norm in chosen["clip_norms"]
     ]
-    steps, inside = runs.tune(
-        run, wanted, chosen["step_sizes"], _closeness, widenings=chosen["widenings"]
-    )
-    names = ("epoch", "gap", "clipping_frequency")
-    keys = ("rule", "clip_norm", "step_size")
-    every = runs.stack(
-        [
-            {
-                **{key: record.parameters[key] for key in (*keys, "seed")},
-                **dict(zip(names, values, strict=True)),
-            }
-            for record in runs.with_seeds(run, wanted, steps, chosen["seeds"])
-            for values in zip(*(record.result[name].tolist() for name in names), strict=True)
-        ]
-    )
-    curves = runs.group(every, (*keys, "epoch"), names[1:])
+    records, inside = runs.tuned_runs(run, wanted, chosen, _closeness)
+    every = tabulate(records)
+    keys, names = ("rule", "clip_norm", "step_size", "epoch"), ("gap", "clipping_frequency")
+    curves = runs.group(every, keys, names)
     return {
         "curves": curves,
         "ends": {

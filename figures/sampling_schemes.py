@@ -12,7 +12,7 @@ import numpy as np
 
 import dpanalysis as dpa
 from dpanalysis import plotting
-from dpanalysis.experiments import Record, sweep
+from dpanalysis.experiments import Record, sweep, tabulate
 from dpanalysis.experiments.records import Table
 
 from . import _clipping as runs
@@ -132,28 +132,16 @@ def compute(scale: str, *, jobs: int, cache: Path, progress: bool) -> dict[str, 
     accuracies use the other seeds.
     """
     chosen = settings(scale)
-    keys = ("data", "batches", "epochs", "clip_norm")
+    kept = ("data", "batches", "epochs", "clip_norm")
     entries = [
-        {"scheme": scheme, "epsilon": epsilon, **{key: chosen[key] for key in keys}}
+        {"scheme": scheme, "epsilon": epsilon, **{key: chosen[key] for key in kept}}
         for scheme in SCHEMES
         for epsilon in chosen["epsilons"]
     ]
     run = partial(sweep, train_cell, folder=cache, jobs=jobs, progress=progress, settings=chosen)
-    steps, inside = runs.tune(
-        run, entries, chosen["step_sizes"], _accuracy, widenings=chosen["widenings"]
-    )
-    records = runs.with_seeds(run, entries, steps, chosen["seeds"])
-    every = runs.stack(
-        [
-            {
-                **{key: record.parameters[key] for key in ("scheme", "epsilon", "step_size")},
-                "test_accuracy": _accuracy(record),
-                "spent": float(record.result["spent"]),
-            }
-            for record in records
-        ]
-    )
-    means = runs.group(every, ("scheme", "epsilon", "step_size"), ("test_accuracy", "spent"))
+    records, inside = runs.tuned_runs(run, entries, chosen, _accuracy)
+    keys = ("scheme", "epsilon", "step_size")
+    means = runs.group(tabulate(records), keys, ("test_accuracy", "spent"))
     return {
         "costs": _costs(chosen),
         "accuracy": {**means, "best_step_inside": np.array(inside)},

@@ -449,7 +449,11 @@ def test_sampling_schemes(monkeypatch, tmp_path):
 
 
 def test_the_seed_of_the_tuning_is_not_among_those_of_the_results():
-    entries = [{"rule": "GC"}, {"rule": "VC"}]
-    cells = _clipping.with_seeds(lambda cells: cells, entries, [0.1, 0.2], 2)
-    found = [tuple(cell.values()) for cell in cells]
+    run, _ = told({"GC": 0.1, "VC": 0.2})
+    chosen = {"step_sizes": [0.1, 0.2], "widenings": 0, "seeds": 2}
+    records, inside = _clipping.tuned_runs(
+        run, [{"rule": "GC"}, {"rule": "VC"}], chosen, lambda record: record.result["score"]
+    )
+    found = [tuple(record.parameters.values()) for record in records]
     assert found == [("GC", 0.1, 1), ("GC", 0.1, 2), ("VC", 0.2, 1), ("VC", 0.2, 2)]
+    assert inside == [False, False]
