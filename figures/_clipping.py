@@ -339,18 +339,17 @@ def tune(
     score: Callable[[Record], float],
     *,
     widenings: int,
-    seed: int = 0,
 ) -> tuple[list[float], list[bool]]:
     """Return the best step size of each entry, and whether it is inside its grid.
 
-    ``run`` computes cells, which are entries with a ``step_size`` and the ``seed`` for tuning.
+    ``run`` computes cells, which are entries with a ``step_size`` and the ``seed`` 0.
     Where the best step size is an end of the grid, the grid of that entry is extended there by
     the ratio of its last two steps, at most ``widenings`` times.
     """
     grids = [sorted(steps) for _ in entries]
     for turn in range(widenings + 1):
         cells = [
-            {**entry, "step_size": step, "seed": seed}
+            {**entry, "step_size": step, "seed": 0}
             for entry, grid in zip(entries, grids, strict=True)
             for step in grid
         ]

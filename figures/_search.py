@@ -133,31 +133,24 @@ def over_folds(rows: Table, keys: Sequence[str], values: Sequence[str]) -> Table
     return group(by_fold(rows, keys, values), keys, values)
 
 
-def paired(
-    rows: Table, keys: Sequence[str], which: str, ours: str, quantity: str = "accuracy"
-) -> Table:
-    """Return the lead of ``ours`` over each other, with 95% intervals over the shared folds.
+def paired(rows: Table, keys: Sequence[str], which: str, ours: str) -> Table:
+    """Return the lead in accuracy of ``ours`` over each other: 95% intervals over shared folds.
 
     A fold's data, and so its difficulty, are the same for all, so that differences vary less than
     accuracies; the t interval of these differences ignores that training parts overlap. With fewer
     than three folds low and high are infinite, since two differences may agree to the last digit
     and give an interval of length 0. Empty if there is no other method.
     """
-    means, found = by_fold(rows, (*keys, which), (quantity,)), []
+    means, found = by_fold(rows, (*keys, which), ("accuracy",)), []
     for combination in dict.fromkeys(zip(*(means[key].tolist() for key in keys), strict=True)):
         mine = where(means, **dict(zip(keys, combination, strict=True)))
         base = where(mine, **{which: ours})
         for other in dict.fromkeys(mine[which].tolist()):
             rival = where(mine, **{which: other})
-            shared = np.intersect1d(base["fold"], rival["fold"])
-            if other == ours or not len(shared):
+            _, here, there = np.intersect1d(base["fold"], rival["fold"], return_indices=True)
+            if other == ours or not len(here):
                 continue
-            lead = np.array(
-                [
-                    where(base, fold=k)[quantity][0] - where(rival, fold=k)[quantity][0]
-                    for k in shared
-                ]
-            )
+            lead = base["accuracy"][here] - rival["accuracy"][there]
             half = math.inf
             if len(lead) > 2:
                 deviation = float(lead.std(ddof=1)) / math.sqrt(len(lead))

@@ -95,10 +95,10 @@ def compute(scale: str, *, jobs: int, cache: Path, progress: bool) -> dict[str, 
     """Return every run, means over the seeds, and the surviving rows of the paper's tables."""
     run = partial(sweep, runs.run_cell, folder=cache, jobs=jobs, progress=progress)
     chosen = settings(scale)
-    every = tabulate(run(cells(scale), settings=chosen), KEYS)
+    every = tabulate(run(cells(scale), settings=chosen))
     tables = {"means": means_of(every), "runs": every}
     if "constants" in chosen:
-        unit = tabulate(run(unit_cells(scale), settings=chosen), KEYS)
+        unit = tabulate(run(unit_cells(scale), settings=chosen))
         tables |= {"unit_means": means_of(unit), "unit_runs": unit}
     return {**tables, **published()}
 
@@ -113,12 +113,12 @@ def published() -> dict[str, Table]:
     return {"published": runs.published_table()}
 
 
-def tabulate(records: list[Record], keys: tuple[str, ...]) -> Table:
+def tabulate(records: list[Record]) -> Table:
     """Return one row per run and sensitivity."""
     return stack(
         [
             {
-                **{key: record.parameters[key] for key in (*keys, "seed")},
+                **{key: record.parameters[key] for key in (*KEYS, "seed")},
                 "sensitivity": sensitivity,
                 **{name: float(record.result[name][k]) for name in FOUND},
                 # The run stopped, at a point within the tolerances.
