@@ -49,7 +49,7 @@ class PrivateBounds(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         if it can trace it: see Notes.
     trimmed : float
         Share of the values that each end may leave out, in (0, 1/4); more where n, epsilon and
-        the number of columns require it.
+        the number of columns require it: about a sixth at the least epsilon that is not refused.
     relation : {"replace_one", "add_or_remove_one"}
     size : int, optional
         Public nominal size, as in :class:`~dpanalysis.linear_model.LogisticRegression`; shares
@@ -123,15 +123,19 @@ class PrivateBounds(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             # numbers may overflow, which would be an error that reveals the record.
             table = ColumnTable(np.clip(X, *_FARTHEST), self.size)
             n, d = table.facts(self.relation).n, table.d
-            # In one of 40 columns the noise of the threshold and a count exceeds this many records.
-            needed = (4.0 * d / epsilon) * (math.log(40.0) + 2.0 * math.log(2.0)) / n
-            if needed >= 0.25:
-                enough = 4.2 * needed * epsilon  # 4 and what two digits may round off
+            noise = 4.0 * d / epsilon  # scale of the threshold, in records; twice that of a count
+            # A search passes candidates beyond all records, and must not stop there in one of 40
+            # fits, nor far within them, where it needs less noise. A count's noise exceeds the
+            # threshold's by t with probability at most 2/3 e^(-t/2s).
+            early = 2.0 * noise * math.log(40.0 * 2.0 * d * len(_CANDIDATES) * 2.0 / 3.0)
+            if early >= 0.5 * n:
+                enough = 1.05 * epsilon * early / (0.5 * n)  # and what two digits may round off
                 raise ValueError(
                     f"epsilon = {epsilon:g} is too little for the ranges of {d} columns of {n} "
                     f"rows: {enough:.2g} is enough, or declare the ranges"
                 )
-            share = max(share, needed)
+            # In one of 40 columns the noise of the threshold and a count exceeds this share.
+            share = max(share, noise * (math.log(40.0) + 2.0 * math.log(2.0)) / n)
             state, half = self.random_state, Budget(0.5 * epsilon, 0.0, self.relation)
             if isinstance(state, np.random.RandomState):
                 state = int(state.randint(2**31 - 1))

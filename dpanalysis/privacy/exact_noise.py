@@ -328,6 +328,20 @@ def positive(constants: Sequence[float], terms: Sequence[tuple[float, Reals, int
     return _until(sign)
 
 
+def not_below(
+    values: NDArray[np.float64], wanted: float, *terms: tuple[float, Reals]
+) -> NDArray[np.intp]:
+    """Return the indices at which :func:`positive` may be true of values, noise and ``-wanted``.
+
+    Noise is one real number for all values, or one for each.
+    """
+    middle, error = values - wanted, _ROUNDING * (abs(values) + abs(wanted))
+    for factor, noise in (each for each in terms if each[0]):
+        middle = middle + factor * noise.middle
+        error = error + abs(factor) * noise.radius + _ROUNDING * abs(factor * noise.middle)
+    return np.flatnonzero(middle >= -2.0 * error)
+
+
 def smallest(
     source: Any, values: ArrayLike, offsets: ArrayLike, law: str, scale: float, count: int
 ) -> NDArray[np.intp]:

@@ -64,6 +64,7 @@ __all__ = [
 # Least number of columns for which a device draws its noise itself. Its generator makes about 80
 # calls, whatever the length: at this length an H100 and 16 cores of its host take the same time.
 DRAWN_ON_DEVICE = 300_000
+_COMPARED = 1024  # values that Threshold.first compares at a time
 
 
 def noisy(
@@ -186,6 +187,28 @@ class Threshold:
             return not math.isnan(wanted) and exact_noise.positive([value, -wanted], terms)
         noise = noisy(self._random, [value], self._law, self._query_scale)
         return bool(float(noise[0]) - self._height >= wanted)
+
+    def first(self, values: ArrayLike, wanted: float) -> int | None:
+        """Return the index of the first of values (K,) that is :meth:`reached`, None without one.
+
+        The noise is drawn by blocks, and that of values after the first one is not used.
+        """
+        values = np.asarray(values, dtype=np.float64)
+        for lo in range(0, values.size, _COMPARED):
+            block = values[lo : lo + _COMPARED]
+            if isinstance(self._random, SystemRandom):
+                noise = exact_noise.LAWS[self._law](self._random, block.size)
+                terms = (self._query_scale, noise), (-self._scale, self._noise)
+                for i in exact_noise.not_below(block, wanted, *terms):
+                    each = [(self._query_scale, noise, i), (-self._scale, self._noise, 0)]
+                    if exact_noise.positive([float(block[i]), -wanted], each):
+                        return lo + int(i)
+                continue
+            noisy_values = noisy(self._random, block, self._law, self._query_scale)
+            above = np.flatnonzero(noisy_values - self._height >= wanted)
+            if above.size:
+                return lo + int(above[0])
+        return None
 
 
 def smallest(

@@ -70,6 +70,7 @@ def watched():
                 inner.setattr(mechanisms, "noisy", lambda *_: np.zeros(1))
                 threshold(self, random, law, scale, query_scale)
             self.reached = lambda value, wanted: value >= wanted
+            self.first = lambda values, wanted: np.append(np.flatnonzero(values >= wanted), -1)[0]
 
         patch.setattr(mechanisms.Threshold, "__init__", start)
         yield granted, drawn

@@ -270,11 +270,35 @@ def test_a_threshold_is_reached_as_real_numbers_are(law, digits, monkeypatch):
             exact = Fraction(value) + 3 * known(drawn[-1], 0)[0] - 2 * known(drawn[0], 0)[0]
             assert reached == (exact >= Fraction(0.25))
         assert len(drawn) == 5  # one threshold, and fresh noise each time
+        values = np.array([-9.0, -1.0, 0.0, 0.5, 4.0, 9.0])
+        first, fresh = threshold.first(values, 0.25), drawn[-1]
+        exact = [
+            Fraction(value) + 3 * known(fresh, i)[0] - 2 * known(drawn[0], 0)[0]
+            for i, value in enumerate(values)
+        ]
+        above = [i for i, each in enumerate(exact) if each >= Fraction(0.25)]
+        assert len(drawn) == 6 and first == (above[0] if above else None)
+
+
+def test_the_first_of_many_values_has_noise_of_its_own():
+    """By blocks of 1,024, here with a generator: as one value after the other, with this noise."""
+    for seed in range(20):
+        random, again = np.random.default_rng(seed), np.random.default_rng(seed)
+        values = np.linspace(-40.0, 10.0, 3000)
+        found = mechanisms.Threshold(random, "laplace", 1.0, 2.0).first(values, 0.0)
+        height = mechanisms.noisy(again, [0.0], "laplace", 1.0)[0]
+        blocks = (values[:1024], values[1024:2048], values[2048:])
+        noise = np.concatenate([mechanisms.noisy(again, each, "laplace", 2.0) for each in blocks])
+        assert found == np.flatnonzero(noise >= height)[0]
+    assert mechanisms.Threshold(random, "laplace", 0.1, 0.1).first(values, 99.0) is None
 
 
 def test_a_threshold_without_noise_compares_the_numbers():
     threshold = mechanisms.Threshold(SystemRandom(), "laplace", 0.0, 0.0)
     assert threshold.reached(0.25, 0.25) and not threshold.reached(0.2, 0.25)
+    many = np.append(np.zeros(3000), [2.0, 3.0])
+    assert [threshold.first(many, wanted) for wanted in (2.0, 0.0)] == [3000, 0]
+    assert threshold.first(many, 3.5) is None and threshold.first(many, np.nan) is None
 
 
 @pytest.mark.parametrize("law", ["laplace", "gaussian"])

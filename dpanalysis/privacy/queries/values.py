@@ -417,6 +417,5 @@ class NoisyQuantile(Query):
         counts = np.cumsum(np.bincount(place, minlength=len(candidates) + 1))[:-1]
         threshold = mechanisms.Threshold(random, "laplace", self.scale, 2.0 * self.scale)
         wanted = self.level * records.size
-        reached = (i for i, count in enumerate(counts) if threshold.reached(float(count), wanted))
-        first = next(reached, len(candidates) - 1)
-        return float(sign * candidates[first]), 1
+        first = threshold.first(counts, wanted)
+        return float(sign * candidates[-1 if first is None else first]), 1
