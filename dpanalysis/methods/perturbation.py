@@ -30,6 +30,7 @@ from .base import FULL, Method, Step
 
 #: Privacy cost of the noise that masks the solver's error, relative to that of the minimizer.
 SOLVER_SHARE = 0.01
+_MOST_HIDING = 0.02  # most of its effect on a record's gradient, relative to the gradient's bound
 
 
 class OneShot(Method):
@@ -161,6 +162,8 @@ class ObjectivePerturbation(OneShot):
         In (0, 1): the solver stops at a gradient of this norm, in units of the sum of the bound
         on one record's gradient and the norm of the random term over n, or above the rounding
         errors. Small noise on the minimizer masks the remaining error, at a hundredth of the cost.
+        The penalty is increased as needed for this noise to change a record's gradient by at most
+        a fiftieth of its bound.
     ridge : float
         L2 penalty that is always added.
 
@@ -224,11 +227,21 @@ class ObjectivePerturbation(OneShot):
         # For a share above 30 the required penalty is negligible.
         most = min(self.curvature_share * budget.limit, 30.0)
         ridge = max(self.ridge, curvature.convexity(most) / facts.n - facts.mu)
-        terms = [
-            self._calibrated(replace(term, ridge=ridge), facts, budget, accountant)
-            for term in self._best_terms(facts, budget)
-        ]
-        return min(terms, key=lambda term: term.expected_square(facts.d))
+        kinds = self._best_terms(facts, budget)
+        while True:
+            terms = (
+                self._calibrated(replace(term, ridge=ridge), facts, budget, accountant)
+                for term in kinds
+            )
+            best = min(terms, key=lambda term: term.expected_square(facts.d))
+            # The smaller the penalty, the larger the bound on the solver's error: far from 0,
+            # predictions are rounded more. The noise that hides it must not change gradients much.
+            last = "gaussian" if best.law == "gaussian" else "spherical"
+            hiding = replace(best, law=last, shape=(), scale=best.output_scale)
+            change = curvature.trace * math.sqrt(hiding.expected_square(facts.d))
+            if change <= _MOST_HIDING * facts.gradient_bounds[1]:
+                return best
+            ridge = 4.0 * (facts.mu + ridge) - facts.mu
 
     def least_tolerance(self, facts: PublicFacts, convexity: float, tilt: float) -> float:
         """Return the solver's tolerance, given the strong convexity and the term's norm over n.

@@ -120,6 +120,14 @@ def test_with_next_to_no_noise_it_is_ridge_regression(intercept):
     np.testing.assert_allclose(found[0], expected, rtol=1e-3, atol=5e-3)  # the scale ends at 1e-3
 
 
+@pytest.mark.parametrize("epsilon", [1.0, 5.0, 8.0, 20.0, 1e4])
+@pytest.mark.parametrize("alpha", [0.0, 0.1, "auto"])
+def test_more_epsilon_does_no_harm_whatever_the_penalty(epsilon, alpha):
+    """With a penalty as small as privacy allows, the noise that hides the solver's error grows."""
+    X, y = line()
+    assert model(Ridge, epsilon, alpha=alpha).fit(X, y).score(X, y) > 0.96
+
+
 def test_without_alpha_the_penalty_is_small_where_the_noise_is():
     X, y = line()
     exact = plain.LinearRegression().fit(X, y)

@@ -110,9 +110,9 @@ def test_other_rows_are_another_table_though_categories_repeat():
 
 @pytest.mark.slow
 def test_ranges_that_fits_share_count_once():
-    bounds = PrivateBounds(0.5, random_state=1).fit(X[:, :2])
+    bounds = PrivateBounds(2.0, random_state=1).fit(X[:, :2])
     rows = bounds.transform(X[:, :2])
-    assert said(LogisticRegression(), rows) == [] and said(LogisticRegression(), rows) == [2.5]
+    assert said(LogisticRegression(), rows) == [] and said(LogisticRegression(), rows) == [4.0]
 
 
 def test_a_fit_that_fails_before_it_spends_is_not_counted():
@@ -363,13 +363,13 @@ def test_group_privacy_of_copies():
 
 @pytest.mark.filterwarnings("ignore::dpanalysis.linear_model.PrivacyWarning")
 def test_ranges_that_models_share_are_added_once():
-    bounds = PrivateBounds(0.5, random_state=1).fit(X[:, :2])
+    bounds = PrivateBounds(2.0, random_state=1).fit(X[:, :2])
     rows = bounds.transform(X[:, :2])
     models = [LogisticRegression().fit(rows, Y > 0) for _ in range(2)]
-    assert privacy_of(models).epsilon == privacy_of([bounds, *models]).epsilon == 2.5
+    assert privacy_of(models).epsilon == privacy_of([bounds, *models]).epsilon == 4.0
     untraced = LogisticRegression(bounds=(-1, 1)).fit(np.asarray(rows), Y > 0)
-    assert privacy_of([bounds, untraced]).epsilon == 1.5
-    other = PrivateBounds(0.5, relation="add_or_remove_one", random_state=1).fit(X[:, :2])
+    assert privacy_of([bounds, untraced]).epsilon == 3.0
+    other = PrivateBounds(2.0, relation="add_or_remove_one", random_state=1).fit(X[:, :2])
     with pytest.raises(ValueError, match="one relation alone"):
         privacy_of([other, untraced])
 
@@ -416,7 +416,7 @@ def test_models_whose_seed_is_forgotten_may_have_the_same_noise(tmp_path):
     models[0].set_params(random_state=None)
     for several in (again, models):
         assert any("the same noise" in line for line in privacy_of(several).not_counted)
-    rows = PrivateBounds(1.0, random_state=1).fit_transform(X)
+    rows = PrivateBounds(3.0, random_state=1).fit_transform(X)
     shared = [LogisticRegression().fit(rows, Y > 0) for _ in range(2)]
     assert not any("the same noise" in line for line in privacy_of(shared).not_counted)
     secret = [model(random_state=None).fit(X, Y > 0) for _ in range(2)]
