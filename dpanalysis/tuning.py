@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from types import FunctionType, MethodType, ModuleType
@@ -63,7 +63,16 @@ class PrivateLoss:
 
     def __call__(self, output: Any, budget: Budget, rng: Any) -> float:
         """Return the score of weights (d,), or of a Result with one replicate."""
-        w = np.asarray(getattr(output, "w", output), dtype=np.float64).reshape(-1)
+        try:
+            w = np.asarray(getattr(output, "w", output), dtype=np.float64).reshape(-1)
+        except (TypeError, ValueError):
+            w = np.empty(0)
+        if w.size != self.problem.d or output is None:
+            raise TypeError(
+                f"PrivateLoss scores weights of {self.problem.d} numbers, or a Result with one "
+                f"replicate, got {output!r}: for other candidates, such as estimators, write a "
+                "score(output, budget, rng)"
+            )
         if not largest(w) <= LARGEST_ITERATE:
             return -math.inf
         facts, law = self.problem.facts(budget.relation), "laplace"
@@ -197,7 +206,8 @@ def repeat_and_select(
         draws from ``rng`` only.
     budget : Budget
         Of the whole selection: with epsilon only, where runs get pure budgets, or with epsilon and
-        delta, where runs get zCDP budgets.
+        delta, where runs get zCDP budgets, which estimators of :mod:`dpanalysis.linear_model` do
+        not take.
     score : callable
         ``score(output, budget, rng)`` returns a number, the larger the better, and satisfies its
         budget if it depends on the private data, as :class:`PrivateLoss` does. NaN is worst.
@@ -270,6 +280,8 @@ def repeat_and_select(
     >>> chosen.index, chosen.epsilon(), chosen.run.epsilon
     (1, 3.0, 0.8)
     """
+    if callable(candidates) or not isinstance(candidates, Iterable):
+        raise TypeError(f"candidates must be a sequence of functions, got {candidates!r}")
     listed = list(candidates)
     if not listed:
         raise ValueError("candidates must hold at least one candidate, got none")

@@ -307,7 +307,8 @@ class PublicEncoder(TransformerMixin, BaseEstimator):
         ``{"range": (0, 100), "missing": 40}`` or ``{"categories": ["a", "b"], "missing": "?"}``.
         ``{"categories": ["a", "b"], "other": "other"}`` has a category for all unlisted values but
         empty cells. ``{"dates": ("2020-01-01", "2024-12-31")}`` is a range of ISO dates or times,
-        which become numbers. Columns not listed are dropped. The ``classes`` of a file are those
+        which become numbers. Columns not listed are dropped; of a table with names, also of new
+        rows, only the listed ones are needed, in any order. The ``classes`` of a file are those
         of a classifier after the encoder.
 
     Attributes
@@ -357,16 +358,7 @@ class PublicEncoder(TransformerMixin, BaseEstimator):
             domain, classes = parse_domain(self.domain), []
         names, count = _names(X)
         if names is not None:
-            twice = sorted({name for name in names if names.count(name) > 1})
-            if twice:
-                raise ValueError(f"X has several columns named {twice[0]!r}: rename them")
-            absent = [name for name in domain if name not in names]
-            if absent:
-                raise ValueError(
-                    f"X has no column {absent[0]!r}, which the domain declares; it has "
-                    f"{', '.join(map(repr, names))}"
-                )
-            places = [names.index(name) for name in domain]
+            places = [_place(name, names) for name in domain]
             self.feature_names_in_ = np.asarray(names, dtype=object)
         elif count != len(domain):
             raise ValueError(
@@ -399,7 +391,7 @@ class PublicEncoder(TransformerMixin, BaseEstimator):
             first such cell of every column), or the columns are not those of :meth:`fit`.
         """
         check_is_fitted(self)
-        cells = _cells(X, self._names_in_fit(), self.n_features_in_, self._places)
+        cells = self._cells(X)
         columns = self.columns_
         if learned := learned_by(X):
             columns = replace(columns, learned=(*columns.learned, *learned))
@@ -432,6 +424,30 @@ class PublicEncoder(TransformerMixin, BaseEstimator):
         indptr = np.arange(n + 1, dtype=np.int64) * len(names)
         rows = sp.csr_array((values.ravel(), places.ravel(), indptr), shape=(n, width))
         return with_columns(rows, columns)
+
+    def _cells(self, X: Any) -> list[Any]:
+        """Return the columns of the domain: by name if there are names, else by place."""
+        (names, found), count, places = _names(X), self.n_features_in_, self._places
+        if names is not None and self._names_in_fit() is not None:
+            places = [_place(name, names) for name in self._domain]
+        elif found != count:
+            raise ValueError(
+                f"X has {found} features, but PublicEncoder is expecting {count} features"
+            )
+        if names is not None:
+            return [X.iloc[:, j].to_numpy() if hasattr(X, "iloc") else X[names[j]] for j in places]
+        if sp.issparse(X):
+            X = X.toarray()
+        elif not hasattr(X, "shape"):
+            rows = list(X)
+            ragged = next((i for i, row in enumerate(rows) if len(row) != count), None)
+            if ragged is not None:
+                raise ValueError(
+                    f"X must have {count} cells in every row, got {len(rows[ragged])} in row "
+                    f"{ragged}"
+                )
+            return [[row[j] for row in rows] for j in places]
+        return [X[:, j] for j in places]
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
         """Return the names of the encoded columns, ``column`` or ``column=category``."""
@@ -505,35 +521,22 @@ def _names(X: Any) -> tuple[list[str] | None, int]:
             raise ValueError(f"X must be a table with rows and columns, got shape {X.shape}")
         return None, int(X.shape[1])
     rows = list(X) if isinstance(X, Iterable) else []
-    if not rows or isinstance(rows[0], (str, bytes)) or not hasattr(rows[0], "__len__"):
+    cells = rows and hasattr(rows[0], "__len__")
+    if not cells or isinstance(rows[0], (str, bytes, Mapping)):
         raise ValueError("X must be a table with rows and columns, such as a DataFrame")
     return None, len(rows[0])
 
 
-def _cells(X: Any, kept: list[str] | None, count: int, places: list[int]) -> list[Any]:
-    """Return the columns of the domain, or raise if the table's columns differ from ``fit``."""
-    names, found = _names(X)
-    if kept is not None and names is not None and names != kept:
-        missing = [name for name in kept if name not in names]
+def _place(name: str, names: list[str]) -> int:
+    """Return the place of a declared column in a table, or raise unless it has one."""
+    if name not in names:
         raise ValueError(
-            f"X must have the columns of fit, {', '.join(map(repr, kept))}, in that order, got "
-            + (f"no {missing[0]!r}" if missing else ", ".join(map(repr, names)))
+            f"X has no column {name!r}, which the domain declares; it has "
+            f"{', '.join(map(repr, names))}"
         )
-    if found != count:
-        raise ValueError(f"X has {found} features, but PublicEncoder is expecting {count} features")
-    if names is not None:
-        return [X.iloc[:, j].to_numpy() if hasattr(X, "iloc") else X[names[j]] for j in places]
-    if sp.issparse(X):
-        X = X.toarray()
-    elif not hasattr(X, "shape"):
-        rows = list(X)
-        ragged = next((i for i, row in enumerate(rows) if len(row) != count), None)
-        if ragged is not None:
-            raise ValueError(
-                f"X must have {count} cells in every row, got {len(rows[ragged])} in row {ragged}"
-            )
-        return [[row[j] for row in rows] for j in places]
-    return [X[:, j] for j in places]
+    if names.count(name) > 1:
+        raise ValueError(f"X has several columns named {name!r}: rename them")
+    return names.index(name)
 
 
 def _numbers(name: str, domain: NumericDomain, cells: Any) -> np.ndarray:

@@ -210,6 +210,8 @@ def test_a_score_has_the_noise_its_budget_asks_for(budget, monkeypatch):
     [
         ({"candidates": []}, ValueError, "at least one"),
         ({"candidates": [3]}, TypeError, "candidates must be callable"),
+        ({"candidates": finite(CHANCES[0])}, TypeError, "must be a sequence of functions"),
+        ({"candidates": 3}, TypeError, "must be a sequence of functions"),
         ({"score": None}, TypeError, "score must be callable"),
         ({"score_share": 0.0}, ValueError, "score_share"),
         ({"score_share": 1.0}, ValueError, "score_share"),
@@ -232,6 +234,9 @@ def test_wrong_arguments_fail_before_anything_runs(change, error, message):
 def test_a_score_wants_a_budget_with_a_law():
     with pytest.raises(ValueError, match="pure or of zCDP"):
         PrivateLoss(PROBLEM, 1.0)(np.zeros(2), dpa.Budget(1.0, delta=1e-6), 0)
+    for output in (None, "text", np.zeros(3), object()):
+        with pytest.raises(TypeError, match="PrivateLoss scores weights of 2 numbers"):
+            PrivateLoss(PROBLEM, 1.0)(output, dpa.Budget(1.0), 0)
     with pytest.raises(ValueError, match="clip"):
         PrivateLoss(PROBLEM, 0.0)
 
