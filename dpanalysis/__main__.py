@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import sys
 from collections.abc import Sequence
@@ -201,6 +202,15 @@ def _without_exponent(text: str) -> str:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return 0, 1 if a claim failed, 2 for bad arguments, 130 on Ctrl-C."""
+    try:
+        return _run(argv)
+    except BrokenPipeError:  # the reader of the output has exited
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+
+
+def _run(argv: Sequence[str] | None) -> int:
+    """Run the command line, see :func:`main`."""
     given = list(sys.argv[1:] if argv is None else argv)
     if given[:1] == ["packages"]:
         return _packages(given[1:])
@@ -275,7 +285,7 @@ def _put(text: str, summary: str, arguments: argparse.Namespace) -> None:
         arguments.output.write_text(text.rstrip("\n") + "\n", encoding="utf-8")
         print(summary, file=sys.stderr)
     else:
-        print(text.rstrip("\n"))
+        print(text.rstrip("\n"), flush=True)
 
 
 def _coverage(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> int:

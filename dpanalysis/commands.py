@@ -84,6 +84,9 @@ class CsvFile:
                 return
             except csv.Error as error:
                 more = f" (the record begins in line {begun})" if begun < reader.line_num else ""
+                if reader.line_num == 1:
+                    with self._open() as again:
+                        more = delimiter_hint([again.readline()], "--delimiter", self._delimiter)
                 raise ValueError(f"{self.path}, line {reader.line_num}: {error}{more}") from None
             except (EOFError, zlib.error, gzip.BadGzipFile) as error:
                 raise ValueError(f"{self.path}: not a whole gzip file ({error})") from None
@@ -246,9 +249,8 @@ def run(arguments: argparse.Namespace, fail: Callable[[str], Any]) -> int:
         with warnings.catch_warnings():
             warnings.showwarning = _print_warning
             return _COMMANDS[arguments.command](arguments)
-    except BrokenPipeError:  # the reader of the output has exited
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
+    except BrokenPipeError:
+        raise
     except OSError as error:
         fail(f"{error.filename}: {error.strerror}" if error.filename else str(error))
     except (ValueError, TypeError) as error:
@@ -292,10 +294,12 @@ def _fit(arguments: argparse.Namespace) -> int:
             f"{arguments.out} could not be written ({error.strerror}): the lines above are the "
             "model, to be saved as that file"
         ) from error
-    print(model.privacy_, flush=True)
-    if arguments.card:
-        with atomic_file(arguments.card) as page:
-            page.write(model.privacy_.to_html())
+    try:
+        if arguments.card:
+            with atomic_file(arguments.card) as page:
+                page.write(model.privacy_.to_html())
+    finally:
+        print(model.privacy_, flush=True)  # last, since its reader may be gone
     return 0
 
 

@@ -401,6 +401,11 @@ def design_of(
 
 def _columns(bounds: Any, d: int) -> PublicColumns:
     """Return columns with the ranges ``(low, high)``, numbers or arrays of shape (d,)."""
+    if d == 2 and type(bounds) is list and all(type(end) is tuple for end in bounds):
+        raise ValueError(
+            f"bounds = {bounds!r} may be one pair for each of the 2 features: give (low, high), "
+            "with two arrays, ([low, low], [high, high])"
+        )
     try:
         fits = list(fits_in(bounds))
         if any(np.asarray(end).dtype.kind in "US" for end in bounds):

@@ -46,9 +46,10 @@ _IN_MEMORY = 1 << 24  # bytes of dense data up to which the bounded rows are kep
 _ENTRIES = 1 << 18  # of a block of rows that is written to a file
 
 _SEARCHED = (
-    "this fit is one of several on the same rows (GridSearchCV, cross_val_score and the like): "
-    "each costs epsilon again, and scores on held-out rows are exact, so that neither the scores "
-    "nor the parameters chosen by them are covered by privacy_; take {}, or choose on public data"
+    "this fit is one of several on the same rows (GridSearchCV, cross_val_score, VotingClassifier "
+    "and the like): each costs epsilon again, and scores on held-out rows, if any, are exact, so "
+    "that neither the scores nor the parameters chosen by them are covered by privacy_; to choose "
+    "parameters, take {}, or public data"
 )
 _AGAIN = (
     "the same rows again: with this one, {} fits of this process used them or some of them, at "

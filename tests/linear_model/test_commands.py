@@ -4,6 +4,8 @@ import csv
 import gzip
 import json
 import os
+import subprocess
+import sys
 
 import numpy as np
 import pandas as pd
@@ -295,8 +297,22 @@ def test_an_open_quote_and_another_delimiter_are_named(folder, capsys):
     fails(capsys, [*argv, "--out", "s.json"], "line 4: unexpected end of data (the record begins")
     (folder / "s.csv").write_text("a;b\n1;2\n")
     fails(capsys, ["domain", "s.csv"], "'a;b'; is the delimiter ';'? Pass it by --delimiter")
+    (folder / "s.csv").write_text('"a";"b"\n1;2\n')
+    fails(
+        capsys, ["domain", "s.csv"], "line 1: ',' expected after '\"'; is the delimiter ';'? Pass"
+    )
     argv = ["domain", "q.csv", "--label", "b", "--delimiter", ";"]
     fails(capsys, argv, "is the delimiter ','? Pass it by --delimiter")
+
+
+def test_a_reader_that_exits_loses_no_card(folder):
+    """Whose budget is spent; and a long output ends without a traceback."""
+    fit = f"{' '.join(FIT)} --out m.json --card m.html"
+    for command in (fit, "claims --coverage"):
+        line = f"set -o pipefail; {sys.executable} -W ignore -m dpanalysis {command} | true"
+        done = subprocess.run(["bash", "-c", line], cwd=folder, capture_output=True, text=True)
+        assert done.returncode == 0 and "Traceback" not in done.stderr, done.stderr
+    assert "epsilon" in (folder / "m.html").read_text()
 
 
 @pytest.mark.parametrize("command", ["fit", "predict", "evaluate"])
@@ -360,7 +376,7 @@ def test_a_model_that_cannot_be_written_is_printed(folder, capsys):
     main([*FIT, "--out", "m.json", "--seed", "0"])
     assert load("kept.json")[-1].coef_.tolist() == load("m.json")[-1].coef_.tolist()
     capsys.readouterr()
-    with pytest.raises(SystemExit):  # the card is on the screen before it is written
+    with pytest.raises(SystemExit):  # the card is on the screen if it cannot be written
         main([*FIT, "--out", "n.json", "--card", "/dev/full", "--force"])
     assert load("n.json") and "epsilon = 5" in capsys.readouterr().out
 

@@ -442,6 +442,10 @@ def test_bounds_of_one_column_are_not_those_of_two():
     for bounds in (([17], [90]), (0.0, [1.0]), np.array([[0.0], [1.0]])):
         with pytest.raises(ValueError, match="for all features or for each of the 2"):
             LogisticRegression(bounds=bounds).fit(np.eye(2), [0, 1])
+    with pytest.raises(ValueError, match="may be one pair for each of the 2 features: give"):
+        LogisticRegression(bounds=[(-1, 1), (0, 10)]).fit(np.eye(2), [0, 1])
+    with pytest.raises(ValueError, match="for each of the 3"):
+        LogisticRegression(bounds=[(-1, 1), (0, 10), (0, 1)]).fit(np.eye(3), [0, 1, 0])
 
 
 def test_a_fit_that_raises_leaves_the_one_before(monkeypatch, few_candidates):
