@@ -141,13 +141,28 @@ class PublicColumns:
 class _Traced(np.ndarray):
     """Array of numbers released by private fits, which records those fits.
 
-    Copies, slices, entries, rounded numbers and arrays assembled from them keep the record.
+    Copies, slices, entries, and what functions of NumPy compute from them keep the record; lists
+    that are made an array lose it.
     """
 
     learned: tuple[LearnedRanges, ...] = ()
 
     def __array_finalize__(self, source: Any) -> None:
         self.learned = getattr(source, "learned", ())
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        learned = tuple(dict.fromkeys(fits_in([*inputs, *options.values()])))
+        given = [np.asarray(each) if isinstance(each, _Traced) else each for each in inputs]
+        if "out" in options:
+            outs = options["out"]
+            options["out"] = tuple(None if out is None else np.asarray(out) for out in outs)
+            for out in outs:
+                if isinstance(out, _Traced):
+                    out.learned = learned
+        found = getattr(ufunc, method)(*given, **options)
+        if isinstance(found, tuple):
+            return tuple(traced(np.asarray(each), learned) for each in found)
+        return found if found is None else traced(np.asarray(found), learned)
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         found = super().__array_function__(func, types, args, kwargs)

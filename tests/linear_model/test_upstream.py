@@ -486,3 +486,24 @@ def test_learned_ends_in_lists_keep_their_cost():
 def test_a_frozen_model_is_the_model_in_it():
     fitted = model(bounds=(0, 100)).fit(X, Y)
     assert privacy_of(FrozenEstimator(fitted)).epsilon == fitted.privacy_.epsilon
+
+
+@pytest.mark.parametrize(
+    "joined",
+    [
+        lambda a, b: np.minimum(a, b),
+        lambda a, b: (a + b) / 2,
+        lambda a, b: np.where(np.asarray(a) < b, a, b),
+        lambda a, b: np.minimum.reduce(np.stack([a, b])),
+        lambda a, b: np.divmod(a + 100.0 * b, 7.0)[1],
+        lambda a, b: np.add(a, 0.0, out=np.add(a, b)) + 0.0 * b,
+    ],
+)
+def test_ranges_joined_by_arithmetic_count_every_fit(joined):
+    """The fits of one operand used to be lost."""
+    first, second = bounds(epsilon=0.5).fit(X), bounds(epsilon=0.75, trimmed=0.05).fit(X)
+    low = joined(first.low_, second.low_)
+    assert PublicColumns(low, np.asarray(low) + 1.0).epsilon == 1.25
+    total = first.low_ + 0.0
+    total += second.low_
+    assert PublicColumns(total, np.asarray(total) + 1.0).epsilon == 1.25

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from dpanalysis import ERM, RowBound, clipping, losses, regularizers
 from dpanalysis.kernels.products import WHOLE
-from dpanalysis.problems import Softmax
+from dpanalysis.problems import MLP, Softmax
 from dpanalysis.problems.rows.checks import row_blocks, row_scale
 
 LOSSES = [
@@ -665,3 +665,13 @@ def test_blocks_of_rows_are_whole_portions_of_a_product_and_no_row_is_left_out(d
     sizes = [hi - lo for lo, hi, _ in blocks]
     assert max(sizes) <= max(1, most // d)
     assert all(size % WHOLE == 0 for size in sizes[:-1]) or most // d < WHOLE
+
+
+def test_the_type_of_one_record_does_not_change_the_others():
+    """A list of single-precision rows with one row of floats used to be double precision."""
+    rows = [list(row) for row in np.eye(3, dtype=np.float32)]
+    arrays = [*np.eye(3, dtype=np.float32)]
+    for listed in (rows, [[1.0, 0.0, 0.0], *rows[1:]], arrays):
+        assert ERM(listed, [1, -1, 1], losses.Logistic())._rows.X.dtype == np.float64
+        assert MLP(listed, [0, 1, 1], (2,), n_classes=2)._X.dtype == np.float64
+    assert ERM(np.eye(3, dtype=np.float32), [1, -1, 1], losses.Logistic())._rows.X.itemsize == 4

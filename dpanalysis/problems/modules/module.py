@@ -10,8 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..._validation import check_int
+from ..._validation import check_int, warn_caller
 from ...kernels.array_api import each_replicate
+from ...privacy.accounting.relations import ADD_OR_REMOVE_ONE
+from ...privacy.facts import PublicFacts
 from ...regularizers import Regularizer
 from ..empirical import check_regularizer
 from ..row_bound import RowBound, as_bounds
@@ -164,7 +166,8 @@ class Module(GrowingRisk):
     is complete. With larger chunks it relies on the kernels giving a sample the same bits at every
     position and in every length, which no library guarantees: :meth:`keeps_bits` tests it. If they
     do not, the terms of the others change by the rounding of their gradients, some 1e-7 of C each
-    in single precision; where a relu unit is 0 up to rounding, by more.
+    in single precision; where a relu unit is 0 up to rounding, by more: for crafted records, by as
+    much as all of them. Then :meth:`facts` raises for this relation, or warns on a device.
 
     *Augmentation.* A view is a function of its record and of the parameters w alone, since its
     generator is seeded by the bits of both, so a sum of clipped gradients of views has the
@@ -270,6 +273,7 @@ class Module(GrowingRisk):
         if self._augment is not None:
             self._augment.check(like, self._iterate("w", self._start))
         self._is_samplewise: bool | None = None
+        self._keeps_bits: bool | None = None
 
     def _check_classes(self) -> None:
         """Raise if a label has no output: failing mid-run would leak that record."""
@@ -365,6 +369,23 @@ class Module(GrowingRisk):
                 "samples beside it, or from one call to the next"
             )
 
+    def facts(self, relation: str) -> PublicFacts:
+        """Return the public facts.
+
+        Under ``"add_or_remove_one"``, raises ValueError unless :meth:`keeps_bits`: records behind
+        the one that is added move, and their terms would change. On a device it warns instead.
+        """
+        if relation == ADD_OR_REMOVE_ONE and not self.keeps_bits():
+            text = (
+                "module must give a sample the same gradient, to the last bit, at every position "
+                "of a chunk, since a record that is added or removed moves those behind it; on "
+                "this machine it does not (keeps_bits()). Give chunk=1, or relation='replace_one'"
+            )
+            if self.device.type == "cpu":
+                raise ValueError(text)
+            warn_caller(f"the guarantee is incomplete: {text}")
+        return super().facts(relation)
+
     def keeps_bits(self) -> bool:
         """Return whether samples have the same gradients at other positions of a chunk.
 
@@ -372,7 +393,9 @@ class Module(GrowingRisk):
         adding or removing a record changes the terms of the others by their rounding; see the class
         notes.
         """
-        return self._compare(same_at_other_places)
+        if self._keeps_bits is None:
+            self._keeps_bits = self.chunk == 1 or self._compare(same_at_other_places)
+        return self._keeps_bits
 
     def _compare(self, same: Callable[..., bool]) -> bool:
         with self._network.at(torch.as_tensor(self._start)):

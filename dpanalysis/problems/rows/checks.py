@@ -120,12 +120,14 @@ def _matrix(X: Any) -> Any:
         X = canonical_csr(X)
     elif not is_array_api_obj(X) or is_numpy_array(X):
         refuse_mask("X", X)
+        # In a list the type of one record's numbers would decide on those of all others.
+        listed = not hasattr(X, "dtype") and not hasattr(X, "dtypes")
         try:
             X = _of_frame(X) if hasattr(X, "dtypes") else np.asarray(X)
         except ValueError as error:  # rows of different lengths
             raise TypeError(f"X must be a table of real numbers: {error}") from error
         check_real("X", X)
-        dtype = X.dtype if X.dtype in (np.float32, np.float64) else np.float64
+        dtype = X.dtype if X.dtype == np.float32 and not listed else np.float64
         X = dense_rows(X, dtype) if X.ndim else X
     else:
         xp = array_namespace(X)
