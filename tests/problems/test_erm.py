@@ -672,6 +672,6 @@ def test_the_type_of_one_record_does_not_change_the_others():
     rows = [list(row) for row in np.eye(3, dtype=np.float32)]
     arrays = [*np.eye(3, dtype=np.float32)]
     for listed in (rows, [[1.0, 0.0, 0.0], *rows[1:]], arrays):
-        assert ERM(listed, [1, -1, 1], losses.Logistic())._rows.X.dtype == np.float64
+        assert ERM(listed, [1, -1, 1], losses.Logistic())._X.dtype == np.float64
         assert MLP(listed, [0, 1, 1], (2,), n_classes=2)._X.dtype == np.float64
-    assert ERM(np.eye(3, dtype=np.float32), [1, -1, 1], losses.Logistic())._rows.X.itemsize == 4
+    assert ERM(np.eye(3, dtype=np.float32), [1, -1, 1], losses.Logistic())._X.itemsize == 4
