@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import sys
@@ -52,6 +53,7 @@ examples:
       --batch-size 256 --steps 3000 --delta 1e-6
   python -m dpanalysis account --noise-multiplier 2 --sampling "balls in bins" --batches 50 \\
       --epochs 20 --delta 1e-5
+  python -m dpanalysis account --epsilon 3 --sampling poisson --rate 0.01 --epochs 10 --delta 1e-5
 """
 
 
@@ -96,9 +98,11 @@ def _add_account(account: argparse.ArgumentParser) -> None:
     account.add_argument(
         "--noise-multiplier",
         type=float,
-        required=True,
         metavar="SIGMA",
         help="standard deviation of the noise on a batch's sum of gradients, over the clip norm",
+    )
+    account.add_argument(
+        "--epsilon", type=float, help="in place of SIGMA: the least one for this bound is found"
     )
     account.add_argument(
         "--sampling",
@@ -123,6 +127,14 @@ def _add_account(account: argparse.ArgumentParser) -> None:
         help="in how many batches of an epoch a record is, of 'random allocation'; default: 1",
     )
     account.add_argument("--delta", type=float, required=True)
+    account.add_argument(
+        "--relation",
+        choices=("add_or_remove_one", "replace_one"),
+        default="add_or_remove_one",
+        help="neighbours for whom the bounds are; default: %(default)s, or, where the sampling "
+        "fixes the number of records, one replaced",
+    )
+    account.add_argument("--json", action="store_true", help="the result as JSON")
 
 
 def _add_claims(claims: argparse.ArgumentParser) -> None:
@@ -245,8 +257,10 @@ def _account(arguments: argparse.Namespace, parser: argparse.ArgumentParser) -> 
     from . import accounting
 
     given = {name: value for name, value in vars(arguments).items() if name != "command"}
+    as_json = given.pop("json")
     try:
-        print(accounting(given.pop("noise_multiplier"), **given))
+        found = accounting(given.pop("noise_multiplier"), **given)
+        print(json.dumps(found.to_dict(), indent=2) if as_json else found)
     except (TypeError, ValueError) as error:
         parser.error(str(error))
     return 0

@@ -1,5 +1,6 @@
 """Accounting of runs described in words: bounds against each other, and error messages."""
 
+import json
 import math
 import re
 from dataclasses import replace
@@ -28,7 +29,7 @@ def run(name, **others):
     if name in ("fixed size", "with replacement"):
         sizes = {"n": 1000, "batch_size": 10}
     arguments = {"sampling": name, "epochs": 10, "delta": 1e-5, **sizes, **others}
-    return dpa.accounting(1.0, **arguments)
+    return dpa.accounting(arguments.pop("noise", 1.0), **arguments)
 
 
 @pytest.mark.parametrize("sampling", SAMPLINGS)
@@ -182,6 +183,62 @@ def test_the_cost_by_poisson_sampling_counts_all_batches():
     )
     often = Sampled(privacy.Poisson(1.0 / 3.0), [Gaussian(1.0, 1.0)])
     assert twice.poisson == pytest.approx(privacy.epsilon(Repeated(often, 6), 1e-5, ADD))
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+def test_the_noise_for_an_epsilon_is_the_least(sampling):
+    found = run(sampling, noise=None, epsilon=2.0)
+    assert found.epsilon <= 2.0 and str(found).split("multiplier ")[1].startswith(
+        f"{found.noise_multiplier:g},"
+    )
+    assert run(sampling, noise=found.noise_multiplier).epsilon == found.epsilon
+    assert run(sampling, noise=(1.0 - 1e-3) * found.noise_multiplier).epsilon > 2.0
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+def test_the_curve_has_the_epsilon_of_the_run(sampling):
+    found = run(sampling)
+    curve = found.curve()
+    assert curve.epsilon(1e-5) == pytest.approx(found.epsilon, rel=1e-3)
+    assert 0.0 < curve.advantage() < 1.0
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+def test_neighbours_may_differ_in_a_replaced_record(sampling):
+    usual = run(sampling)
+    if usual.replace_one is None:
+        with pytest.raises(ValueError, match="no bound is proved here for sampling="):
+            run(sampling, relation="replace_one")
+        return
+    found = run(sampling, relation="replace_one")
+    assert found.epsilon == found.replace_one == usual.replace_one and found.lower == usual.lower
+    assert found.relation == "one record replaced by any other, n public"
+    assert found.curve().epsilon(1e-5) == pytest.approx(found.epsilon, rel=1e-3)
+
+
+def test_the_command_gives_json_and_takes_an_epsilon(capsys):
+    argv = [
+        "account",
+        "--sampling",
+        "full",
+        "--steps",
+        "4",
+        "--delta",
+        "1e-5",
+        "--epsilon",
+        "2",
+        "--json",
+    ]
+    assert main(argv) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found == dpa.accounting(epsilon=2.0, sampling="full", steps=4, delta=1e-5).to_dict()
+    assert found["noise_multiplier"] == pytest.approx(
+        2.0 * privacy.calibrate(lambda s: Gaussian(s, 1.0), dpa.Budget(2.0, 1e-5), (0.1, 10.0)),
+        rel=1e-5,
+    )
+    with pytest.raises(SystemExit):
+        main(argv[:-3])
+    assert "exactly one of noise_multiplier and epsilon" in capsys.readouterr().err
 
 
 def test_a_large_delta_is_reported():

@@ -16,24 +16,27 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from decimal import ROUND_CEILING, ROUND_FLOOR, Context
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
 
 from ..._validation import check_fraction, check_int, check_number, check_positive
-from .accountant import epsilon
+from .accountant import calibrate
+from .accountant import epsilon as cost_of
+from .curves import PrivacyCurve, privacy_curve
 from .epochs import Epoch, bins_lower_epsilon, shuffle_lower_epsilon
 from .events import Event, Gaussian, Repeated, Sampled
 from .pairs import Array, cell_masses
 from .pld import _ROUNDING, lower_epsilon
-from .relations import ADD_OR_REMOVE_ONE, REPLACE_ONE
+from .relations import ADD_OR_REMOVE_ONE, REPLACE_ONE, Budget, check_relation
 from .sampling import BallsInBins, Poisson, RandomAllocation, WithoutReplacement, WithReplacement
 from .with_replacement import copies
-from .zcdp import gaussian_epsilon, gaussian_lower_epsilon
+from .zcdp import gaussian_lower_epsilon
 
 __all__ = ["SAMPLINGS", "RunEpsilon", "accounting"]
 
@@ -64,6 +67,9 @@ class RunEpsilon:
         removed.
     why : str
         Why ``poisson`` does, or does not, apply.
+    noise_multiplier : float
+    release : Event
+        The event whose cost ``epsilon`` is.
     """
 
     run: str
@@ -74,6 +80,17 @@ class RunEpsilon:
     replace_one: float | None
     poisson: float
     why: str
+    noise_multiplier: float
+    release: Event
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the attributes but for the event, as numbers and text."""
+        names = (each.name for each in fields(self) if each.name != "release")
+        return {name: getattr(self, name) for name in names}
+
+    def curve(self) -> PrivacyCurve:
+        """Return the trade-off curve of the run, for the neighbours of ``relation``."""
+        return privacy_curve(self.release, _accounted(self.relation))
 
     def __str__(self) -> str:
         low = "" if not self.lower else f", and some data lose {_down(self.lower)}"
@@ -85,6 +102,11 @@ class RunEpsilon:
             lines.append(f"epsilon is at most {_up(self.replace_one)}: {_REPLACE}")
         lines.append(f"the accountant for Poisson sampling says {_up(self.poisson)}: {self.why}")
         return "\n".join(lines)
+
+
+def _accounted(relation: str) -> str:
+    """Return the accountant's name of a relation in words; a null record is one left out."""
+    return REPLACE_ONE if relation == _REPLACE else ADD_OR_REMOVE_ONE
 
 
 def _up(value: float) -> str:
@@ -143,51 +165,55 @@ class _Run:
         """Return the release of one batch, in units of the clip norm."""
         return Gaussian(self.sigma, shift)
 
-    def cost(self, event: Event, count: int, relation: str) -> float:
-        """Return the epsilon of ``count`` events."""
-        return epsilon(Repeated(event, count), self.delta, relation)
-
-    def gaussian(self, count: int, shift: float = 1.0) -> float:
-        """Return the epsilon of ``count`` batches that all contain the record."""
-        return float(gaussian_epsilon(self.sigma / (shift * math.sqrt(count)), self.delta))
+    def gaussian(self, count: int, shift: float = 1.0) -> Gaussian:
+        """Return the release of ``count`` batches that all contain the record."""
+        return Gaussian(self.sigma, shift * math.sqrt(count))
 
     def gaussian_lower(self, count: int) -> float:
         """Return a lower bound on the epsilon of ``count`` batches that all contain the record."""
         return gaussian_lower_epsilon(self.sigma / math.sqrt(count), self.delta)
 
-    def poisson(self) -> float:
-        """Return the epsilon by the accountant for Poisson sampling."""
-        return self.cost(Sampled(Poisson(self.rate), [self.event()]), self.steps, ADD_OR_REMOVE_ONE)
+    def poisson(self) -> Event:
+        """Return the release by the accountant for Poisson sampling."""
+        return Repeated(Sampled(Poisson(self.rate), [self.event()]), self.steps)
 
 
-# The costs of a scheme: upper bound, lower bound, relation, bound for replace-one, why
-_Answer = tuple[float, float | None, str, float | None, str]
+class _Answer(NamedTuple):
+    """What a scheme releases, and to whom the bounds on its cost apply."""
+
+    release: Event  # whose cost is the upper bound
+    relation: str  # in words
+    replaced: Event | None  # the release where one record is replaced by any other
+    lower: Callable[[], float | None]
+    why: str
 
 
 def _by_poisson(run: _Run) -> _Answer:
-    lower = mixture_lower_epsilon([run.rate], 1.0 / run.sigma, run.delta, run.steps)
     why = "this is that accountant, and it applies, if the batches were really drawn so."
-    return run.poisson(), lower, _ADD, None, why
+    return _Answer(run.poisson(), _ADD, None, partial(_lower, run, [run.rate], 1.0), why)
+
+
+def _lower(run: _Run, chances: ArrayLike, shift: float) -> float:
+    return mixture_lower_epsilon(chances, shift / run.sigma, run.delta, run.steps)
 
 
 def _by_shuffle(run: _Run) -> _Answer:
-    lower = run.lower(shuffle_lower_epsilon)
     why = (
         "it does not apply. A permutation puts every record into exactly one batch of an epoch, "
         "and batches that depend on each other hide a record less than independent ones; nothing "
         "is known to be gained from the permutation that a guarantee could count on."
     )
-    return run.gaussian(run.passes), lower, _ZERO_OUT, run.gaussian(run.passes, 2.0), why
+    both = run.gaussian(run.passes), _ZERO_OUT, run.gaussian(run.passes, 2.0)
+    return _Answer(*both, partial(run.lower, shuffle_lower_epsilon), why)
 
 
 def _by_bins(run: _Run) -> _Answer:
-    event = Epoch(BallsInBins(run.batches), [run.event()])
-    lower = run.lower(bins_lower_epsilon)
+    event = Repeated(Epoch(BallsInBins(run.batches), [run.event()]), run.passes)
     why = (
         "it does not apply as it stands, since a record is in exactly one batch of an epoch; but "
         "every record chooses alone, and what that costs is computed here."
     )
-    return run.cost(event, run.passes, ADD_OR_REMOVE_ONE), lower, _ADD, None, why
+    return _Answer(event, _ADD, None, partial(run.lower, bins_lower_epsilon), why)
 
 
 def _by_allocation(run: _Run) -> _Answer:
@@ -198,50 +224,48 @@ def _by_allocation(run: _Run) -> _Answer:
         f"it does not apply as it stands, since a record is in exactly {run.times} batches of an "
         "epoch; the bound here is that of random blocks of batches, with one of each block."
     )
-    return run.cost(event, run.passes, ADD_OR_REMOVE_ONE), None, _ADD, None, why
+    return _Answer(Repeated(event, run.passes), _ADD, None, lambda: None, why)
 
 
 def _by_fixed_size(run: _Run) -> _Answer:
-    assert run.m is not None
+    assert run.m is not None and run.n is not None
     event = Sampled(WithoutReplacement(run.m), [run.event(2.0)], n=run.n)
-    upper = run.cost(event, run.steps, REPLACE_ONE)
-    lower = mixture_lower_epsilon([run.m / run.n], 2.0 / run.sigma, run.delta, run.steps)  # type: ignore[operator]
+    release = Repeated(event, run.steps)
     why = (
         "it does not apply. With batches of a fixed size neighbours differ in a record that is "
         "replaced, and a clipped sum then moves by up to twice the clip norm."
     )
-    return upper, lower, _REPLACE, upper, why
+    lower = partial(_lower, run, [run.m / run.n], 2.0)
+    return _Answer(release, _REPLACE, release, lower, why)
 
 
 def _with_replacement(run: _Run) -> _Answer:
     assert run.n is not None and run.m is not None
     event = Sampled(WithReplacement(run.m), [run.event(2.0)], n=run.n)
-    upper = run.cost(event, run.steps, REPLACE_ONE)
-    law = copies(run.n, run.m)
-    lower = mixture_lower_epsilon(law, 2.0 / run.sigma, run.delta, run.steps)
+    release = Repeated(event, run.steps)
     why = (
         "it does not apply. A record may be in a batch several times, and one that is replaced "
         "moves the sum by up to twice the clip norm each time."
     )
-    return upper, lower, _REPLACE, upper, why
+    return _Answer(release, _REPLACE, release, partial(_lower, run, copies(run.n, run.m), 2.0), why)
 
 
 def _by_cyclic(run: _Run) -> _Answer:
-    upper = run.gaussian(run.passes)
     why = (
         "it does not apply. The order is known, so that a record is in a batch that everybody "
         "knows, once an epoch; only the noise hides it."
     )
-    return upper, run.gaussian_lower(run.passes), _ZERO_OUT, run.gaussian(run.passes, 2.0), why
+    both = run.gaussian(run.passes), _ZERO_OUT, run.gaussian(run.passes, 2.0)
+    return _Answer(*both, partial(run.gaussian_lower, run.passes), why)
 
 
 def _full(run: _Run) -> _Answer:
-    upper = run.gaussian(run.steps)
     why = "it applies, with a rate of 1: all records are in every batch."
-    return upper, run.gaussian_lower(run.steps), _ADD, run.gaussian(run.steps, 2.0), why
+    both = run.gaussian(run.steps), _ADD, run.gaussian(run.steps, 2.0)
+    return _Answer(*both, partial(run.gaussian_lower, run.steps), why)
 
 
-#: Sampling schemes by name: description and function that computes the costs.
+#: Sampling schemes by name: description and function that returns the release.
 SAMPLINGS: dict[str, tuple[str, Callable[[_Run], _Answer]]] = {
     "poisson": ("Poisson sampling", _by_poisson),
     "shuffle": ("shuffled batches", _by_shuffle),
@@ -258,8 +282,9 @@ SAMPLINGS: dict[str, tuple[str, Callable[[_Run], _Answer]]] = {
 
 
 def accounting(
-    noise_multiplier: float,
+    noise_multiplier: float | None = None,
     *,
+    epsilon: float | None = None,
     sampling: str,
     n: int | None = None,
     batch_size: int | None = None,
@@ -269,6 +294,7 @@ def accounting(
     steps: int | None = None,
     times: int = 1,
     delta: float,
+    relation: str = ADD_OR_REMOVE_ONE,
 ) -> RunEpsilon:
     """Return the privacy cost of a DP-SGD run for the sampling that it actually used.
 
@@ -278,6 +304,8 @@ def accounting(
     ----------
     noise_multiplier : float
         Standard deviation of the noise on the SUM of clipped gradients, over the clip norm C.
+    epsilon : float
+        In its place: then the smallest noise multiplier is found whose upper bound is at most this.
     sampling : str
         How the batches were drawn:
 
@@ -305,6 +333,9 @@ def accounting(
         For ``"random allocation"``: number of batches of an epoch that contain a given record.
     delta : float
         In (0, 1).
+    relation : {"add_or_remove_one", "replace_one"}
+        Neighbours for whom the bounds are. By default, one record is added or removed, or, where
+        the sampling fixes the number of records, replaced: the result's ``relation`` says which.
 
     Returns
     -------
@@ -315,7 +346,8 @@ def accounting(
     Raises
     ------
     TypeError, ValueError
-        If arguments are missing, contradict each other, or do not apply to the sampling.
+        If arguments are missing, contradict each other, or do not apply to the sampling; for
+        ``relation="replace_one"`` if no bound is proved here.
 
     Notes
     -----
@@ -331,9 +363,17 @@ def accounting(
     (1.83, 9.36, 17.86)
     >>> print(run.relation)
     one record replaced by a null record, n public (zero-out)
+    >>> run = dpa.accounting(epsilon=3.0, sampling="poisson", rate=0.01, steps=1000, delta=1e-5)
+    >>> round(run.noise_multiplier, 2)
+    0.79
     """
     sampling, sizes = _sampling_name(sampling), (n, batch_size, rate, batches)
-    sigma = check_positive("noise_multiplier", noise_multiplier)
+    if (noise_multiplier is None) == (epsilon is None):
+        raise ValueError(
+            "give exactly one of noise_multiplier and epsilon, got "
+            f"noise_multiplier={noise_multiplier!r} and epsilon={epsilon!r}"
+        )
+    check_relation(relation)
     delta = check_fraction("delta", delta)
     n = None if n is None else check_int("n", n, low=1)
     times = check_int("times", times, low=1)
@@ -345,9 +385,27 @@ def accounting(
     share = share * times
     length = _length(epochs, steps)
     total = length if steps is not None else length * each
-    run = _Run(sigma, delta, share, each, total, times, n, batch_size)
-    drawn, cost = SAMPLINGS[sampling]
-    upper, lower, relation, replaced, why = cost(run)
+    drawn, describe = SAMPLINGS[sampling]
+    unit = _Run(1.0, delta, share, each, total, times, n, batch_size)
+
+    def answer(sigma: float) -> _Answer:
+        found = describe(replace(unit, sigma=sigma))
+        if relation == ADD_OR_REMOVE_ONE or found.relation == _REPLACE:
+            return found
+        if found.replaced is None:
+            raise ValueError(
+                f"no bound is proved here for sampling={sampling!r} with relation='replace_one'"
+            )
+        return found._replace(release=found.replaced, relation=_REPLACE)
+
+    neighbours = _accounted(answer(1.0).relation)
+    if epsilon is None:
+        sigma = check_positive("noise_multiplier", noise_multiplier)
+    else:
+        budget = Budget(check_positive("epsilon", epsilon), delta, neighbours)
+        least = calibrate(lambda sigma: answer(sigma).release, budget, (1e-3, 1e9))
+        sigma = float(directed(least, 6))  # up, so that the printed number is the one meant
+    run, (release, words_of, replaced, lower, why) = replace(unit, sigma=sigma), answer(sigma)
     if n is not None and delta >= 1.0 / n:
         why += f" Beware: delta is not below 1/n = {1.0 / n:.2g}, which allows one record in clear."
     words = [drawn, f"noise multiplier {sigma:g}"]
@@ -362,7 +420,16 @@ def accounting(
         words += [f"each record in {times} of them"] * (times > 1)
     text = ", ".join(words)
     return RunEpsilon(
-        text[0].upper() + text[1:], delta, upper, lower, relation, replaced, run.poisson(), why
+        text[0].upper() + text[1:],
+        delta,
+        cost_of(release, delta, neighbours),
+        lower(),
+        words_of,
+        None if replaced is None else cost_of(replaced, delta, REPLACE_ONE),
+        cost_of(run.poisson(), delta, ADD_OR_REMOVE_ONE),
+        why,
+        sigma,
+        release,
     )
 
 
