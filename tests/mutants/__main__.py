@@ -10,6 +10,8 @@ a sample of all faults. Each is put into a copy of the checkout, where the tests
     python -m tests.mutants run --alive       # only survivors, after a test was added
     python -m tests.mutants report            # writes REPORT.md
     python -m tests.mutants verify            # repeats some faults that were noticed: in CI
+    python -m tests.mutants dpanalysis.privacy.budget --sample 900 --json found.json
+                                              # run, for faults of some modules alone
 
 Survivors are classified once, by hand, in survivors.toml: "equivalent" (no input distinguishes the
 fault from the code: say why), "cosmetic" (speed or a message), or "missing test".
@@ -20,12 +22,14 @@ from __future__ import annotations
 import argparse
 import csv
 import hashlib
+import json
 import os
 import subprocess
 import sys
 import tomllib
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
+from typing import Any
 
 from .contexts import ROOT, Contexts
 from .operators import Fault, faults
@@ -52,6 +56,9 @@ TESTS = (
     "tests/audit/test_audit_laws.py", "tests/test_opacus.py", "tests/test_datasets.py",
     "tests/test_first_use.py", "tests/test_extending_page.py",
 )  # fmt: skip
+
+
+COMMANDS = ("measure", "run", "report", "verify")
 
 
 def all_faults() -> dict[str, Fault]:
@@ -127,8 +134,6 @@ def measure(jobs: int) -> int:
 def run(sample: int, seed: int, jobs: int, alive: bool, words: list[str]) -> int:
     """Try the drawn faults that have no result yet, and store the results."""
     known, results, contexts = all_faults(), stored(), Contexts(CONTEXTS)
-    if not contexts:
-        raise SystemExit("first: python -m tests.mutants measure")
     results = {key: result for key, result in results.items() if key in known}
     classed = classes()
     if alive:
@@ -139,6 +144,10 @@ def run(sample: int, seed: int, jobs: int, alive: bool, words: list[str]) -> int
         keys = keys[: max(0, sample - len(results))]
     keys = [key for key in keys if not words or any(word in key for word in words)]
     print(f"{len(known)} faults there are, {len(keys)} to try", flush=True)
+    if not keys:
+        return 0
+    if not contexts:
+        raise SystemExit("first: python -m tests.mutants measure")
     with Copies(jobs) as copies, ThreadPoolExecutor(jobs) as pool:
         futures = {pool.submit(copies.try_fault, known[key], contexts): key for key in keys}
         try:
@@ -176,27 +185,59 @@ def verify(sample: int, seed: int, jobs: int, tell: int | None, word: str) -> in
     return bool(alive)
 
 
+def shares(words: list[str]) -> dict[str, Any]:
+    """Return the share of faults noticed by module, and the survivors with their class."""
+    known, classed = all_faults(), classes()
+    modules: dict[str, list[str]] = {}
+    survivors = []
+    for key, (verdict, _) in stored().items():
+        if key in known and (not words or any(word in key for word in words)):
+            modules.setdefault(key.partition("::")[0], []).append(verdict)
+            if verdict != "noticed":
+                found = classed.get(key, ("missing test", "not looked at yet"))
+                survivors.append({"fault": key, "class": found[0], "why": found[1]})
+    return {
+        "modules": {
+            name: {"tried": len(found), "noticed": found.count("noticed") / len(found)}
+            for name, found in sorted(modules.items())
+        },
+        "survivors": survivors,
+    }
+
+
 def main() -> int:
     """Run the command line."""
+    argv = sys.argv[1:]
+    if not argv or argv[0] not in (*COMMANDS, "-h", "--help"):
+        argv = ["run", *argv]
     parser = argparse.ArgumentParser(
         prog="python -m tests.mutants",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("what", choices=["measure", "run", "report", "verify"])
-    parser.add_argument("words", nargs="*", help="only faults whose name contains one of them")
+    parser.add_argument("what", choices=COMMANDS, help="run if left out")
+    parser.add_argument(
+        "words", nargs="*", help="only faults of these modules, or whose name contains a word"
+    )
     parser.add_argument("--sample", type=int, help="how many faults (run: 600, verify: 20)")
     parser.add_argument("--seed", type=int, default=0, help="of the draw")
     parser.add_argument("--stories", type=int, help="verify: how many stories (default: all)")
     parser.add_argument("--word", default="", help="verify: what draws the stories")
     parser.add_argument("--jobs", type=int, default=2, help="faults tried at a time")
     parser.add_argument("--alive", action="store_true", help="only those alive, not yet excused")
-    options = parser.parse_args()
+    parser.add_argument("--json", type=Path, help="run: shares by module, and the survivors")
+    options = parser.parse_args(argv)
     if options.what == "measure":
         return measure(options.jobs)
     if options.what == "run":
-        sample = options.sample or 600
-        return run(sample, options.seed, options.jobs, options.alive, options.words)
+        dotted = [
+            each.replace(".", "/") for each in options.words if each.startswith("dpanalysis.")
+        ]
+        words = [*dotted, *(each for each in options.words if not each.startswith("dpanalysis."))]
+        run(options.sample or 600, options.seed, options.jobs, options.alive, words)
+        if options.json:
+            options.json.write_text(json.dumps(shares(words), indent=2) + "\n", "utf-8")
+        return 0
     if options.what == "verify":
         sample = options.sample or 20
         return verify(sample, options.seed, options.jobs, options.stories, options.word)
