@@ -198,3 +198,9 @@ def outdated(
                 if name in known and name not in constants and not special:
                     found.setdefault(constant, (kind.__name__, name, order[stated].__name__))
     return found
+
+
+def with_attributes(owner: Any) -> str:
+    """Return a repr of an object by its class and its public attributes, for a model's card."""
+    given = (f"{name}={value!r}" for name, value in getattr(owner, "__dict__", {}).items())
+    return f"{type(owner).__name__}({', '.join(each for each in given if each[0] != '_')})"

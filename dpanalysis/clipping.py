@@ -21,7 +21,7 @@ from array_api_compat import array_namespace
 
 from ._devices import to_host
 from ._lazy import on_first_use
-from ._user_classes import check_elementwise, outdated
+from ._user_classes import check_elementwise, outdated, with_attributes
 from ._validation import keep_numbers
 
 __all__ = [
@@ -102,6 +102,9 @@ class Clipping(ABC):
 
     clip_norm: float
     needs_losses: ClassVar[bool] = False
+
+    def __repr__(self) -> str:
+        return with_attributes(self)
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Reset the largest weight of an overridden formula to inf; ``clip_norm`` still bounds."""

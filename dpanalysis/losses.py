@@ -18,7 +18,7 @@ import numpy as np
 from array_api_compat import array_namespace
 
 from ._lazy import on_first_use
-from ._user_classes import check_elementwise, outdated
+from ._user_classes import check_elementwise, outdated, with_attributes
 from ._validation import check_number, keep_numbers
 
 __all__ = [  # noqa: F822
@@ -126,6 +126,9 @@ class Loss(ABC):
     hessian_lipschitz: float = math.inf
     curvature_vanishes_at_max_slope: bool = False
     lowest: float = -math.inf
+
+    def __repr__(self) -> str:
+        return with_attributes(self)
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Reset the constants of formulas that the class overrides to their defaults."""
@@ -363,9 +366,6 @@ class _Plain(Loss):
 
     def __hash__(self) -> int:
         return hash(type(self))
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}()"
 
 
 class Logistic(_Plain):

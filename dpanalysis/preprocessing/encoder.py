@@ -156,6 +156,8 @@ def _parse(declared: Any) -> Domain:
             f"{declared!r}"
         )
     values = list(declared)
+    if isinstance(declared, (set, frozenset)):
+        return _categories(declared, None)
     pair = len(values) == 2 and all(map(_is_number, values))
     if len(values) == 2 and all(isinstance(value, date) for value in values):
         raise ValueError(f'declare dates as {{"dates": [first, last]}}, got {declared!r}')
@@ -222,6 +224,8 @@ def _dates(declared: Any, missing: Any) -> NumericDomain:
 
 
 def _categories(declared: Any, missing: Any, other: Any = None) -> Categories:
+    if isinstance(declared, (set, frozenset)):
+        raise ValueError(f"categories must be in an order, in a list, got the set {declared!r}")
     listed = _listed(declared)
     if any(is_missing(value) and not isinstance(value, str) for value in listed):
         raise ValueError(

@@ -166,6 +166,13 @@ def test_a_number_outside_its_range_counts_as_the_nearest_end():
     assert np.asarray(rows)[:, 0].tolist() == [1.0, 1.0, 0.0, 0.0]
 
 
+def test_categories_without_an_order_are_refused():
+    """The order of a set differs between processes, and with it that of the columns."""
+    for declared in ({"a", "b"}, {"categories": frozenset("ab")}):
+        with pytest.raises(ValueError, match="column 'job': categories must be in an order"):
+            PublicEncoder({"job": declared}).fit([["a"]])
+
+
 def test_the_wrong_columns_are_named():
     table = pd.DataFrame({"age": [1], "job": ["a"]})
     encoder = PublicEncoder({"age": (0, 9), "job": ["a", "b"]}).fit(table)

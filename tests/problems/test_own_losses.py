@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from dpanalysis import ERM, losses
+from dpanalysis import ERM, clipping, losses
 
 
 class Halves(losses.Loss):
@@ -98,3 +98,21 @@ def test_weak_growth_by_default_follows_from_the_other_constants():
     neither = type("Neither", (Halves,), {"lipschitz": math.inf, "smoothness": math.inf})()
     with pytest.raises(ValueError, match="no constants of weak growth"):
         neither.weak_growth(1.0)
+
+
+def test_a_user_class_is_shown_by_its_name_and_attributes():
+    """On a model's card; the default has a memory address."""
+
+    class Scaled(losses.Logistic):
+        def __init__(self, factor=2.0):
+            self.factor, self._cache = factor, None
+
+    class Rule(clipping.Clipping):
+        clip_norm = 1.0
+
+        def wanted(self, norms, losses):
+            return 1.0 / (1.0 + norms)
+
+    assert repr(Scaled()) == "Scaled(factor=2.0)" and repr(Rule()) == "Rule()"
+    assert repr(losses.Logistic()) == "Logistic()"
+    assert repr(clipping.Flat(1.0)) == "Flat(clip_norm=1.0)"
