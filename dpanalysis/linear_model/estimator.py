@@ -293,7 +293,8 @@ class PrivateLinearModel(BaseEstimator, ABC):
         try:
             random_source(state)
         except (TypeError, ValueError) as error:
-            raise type(error)(str(error).replace("rng", "random_state", 1)) from None
+            said = str(error).replace("rng", "random_state", 1)
+            raise type(error)(said.replace("a Generator", "a Generator, a RandomState")) from None
         return state
 
     # After the fit

@@ -197,8 +197,9 @@ def load(path: str | os.PathLike[str]) -> Any:
     """Return the model written by :func:`save`: an estimator, or a Pipeline with its encoder."""
     try:
         content = json.loads(Path(path).read_text(encoding="utf-8"))
-        if content["format"] != _FORMAT or content["version"] != _VERSION:
-            raise ValueError(f"format {content['format']!r}, version {content['version']!r}")
+        kind = content.get("format"), content.get("version")
+        if kind != (_FORMAT, _VERSION):
+            raise ValueError(f"format {kind[0]!r}, version {kind[1]!r}")
         parameters = {
             name: decoded(each, _STORABLE) for name, each in content["parameters"].items()
         }

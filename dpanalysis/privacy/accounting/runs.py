@@ -328,7 +328,8 @@ def accounting(
     batches : int, optional
         Batches per epoch.
     epochs, steps : int, optional
-        Length of the run; give one. An epoch that was begun costs as much as a complete one.
+        Length of the run; give one. An epoch that was begun costs as much as a complete one; of
+        Poisson batches, it has 1/rate of them, rounded up.
     times : int, default=1
         For ``"random allocation"``: number of batches of an epoch that contain a given record.
     delta : float
