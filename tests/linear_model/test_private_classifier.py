@@ -262,7 +262,7 @@ def test_a_loss_of_the_user_s_is_fitted_and_what_it_states_is_on_the_card(K):
     ):
         card = model.fit(X, Y[K]).privacy_
         assert model.score(X, Y[K]) > 0.6
-        assert "Rounded object" in card.not_covered[-1] and "convexity" in card.not_covered[-1]
+        assert "Rounded()" in card.not_covered[-1] and "convexity" in card.not_covered[-1]
     ours = generic(losses.Hinge(), method, delta=1e-5).fit(X, Y[K]).privacy_
     assert not any("convexity" in line for line in ours.not_covered)
 

@@ -981,21 +981,3 @@ def test_parameters_of_another_shape_are_no_start():
     with pytest.raises(ValueError, match="weight of the same shape as before"):
         problem.vector(nn.Linear(4, 3, bias=False))
     assert problem.vector(nn.Linear(3, 4, bias=False)).shape == (12,)
-
-
-def test_adding_a_record_needs_kernels_that_keep_bits_at_other_places(monkeypatch):
-    """Records behind it move: at a kink of relu all of their terms may change with their place."""
-    X, y = torch.randn(40, 4), torch.arange(40) % 3
-    module = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 3))
-    for other in ("modules.module.same_at_other_places", "modules.probe.same_at_other_places"):
-        monkeypatch.setattr(f"dpanalysis.problems.{other}", lambda *_: False)
-    problem = dpa.problems.Module(module, X, y, chunk=8)
-    assert not problem.keeps_bits()
-    method = dpa.methods.SGD(0.1, 2, dpa.Poisson(0.5), RULES[0])
-    budget = dpa.Budget(1.0, 1e-5, relation="add_or_remove_one")
-    with pytest.raises(ValueError, match=r"module must .* at every position .* chunk=1, or rel"):
-        dpa.minimize(problem, method, budget, rng=0)
-    assert problem.facts("replace_one").relation == "replace_one"
-    alone = dpa.problems.Module(module, X, y, chunk=1)
-    assert alone.keeps_bits()
-    assert dpa.minimize(alone, method, budget, rng=0).epsilon() <= 1.0

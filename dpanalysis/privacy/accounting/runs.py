@@ -366,7 +366,7 @@ def accounting(
     one record replaced by a null record, n public (zero-out)
     >>> run = dpa.accounting(epsilon=3.0, sampling="poisson", rate=0.01, steps=1000, delta=1e-5)
     >>> round(run.noise_multiplier, 2)
-    0.79
+    0.81
     """
     sampling, sizes = _sampling_name(sampling), (n, batch_size, rate, batches)
     if (noise_multiplier is None) == (epsilon is None):
