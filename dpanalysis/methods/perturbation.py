@@ -239,7 +239,8 @@ class ObjectivePerturbation(OneShot):
             last = "gaussian" if best.law == "gaussian" else "spherical"
             hiding = replace(best, law=last, shape=(), scale=best.output_scale)
             change = curvature.trace * math.sqrt(hiding.expected_square(facts.d))
-            if change <= _MOST_HIDING * facts.gradient_bounds[1]:
+            small = change <= _MOST_HIDING * facts.gradient_bounds[1]
+            if small or facts.mu + ridge >= curvature.trace:
                 return best
             ridge = 4.0 * (facts.mu + ridge) - facts.mu
 
