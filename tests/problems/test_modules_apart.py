@@ -3,6 +3,7 @@
 import collections
 import copy
 import functools
+import pickle
 import types
 
 import numpy as np
@@ -657,6 +658,15 @@ def test_adding_a_record_needs_kernels_that_keep_bits_at_other_places(monkeypatc
     with pytest.raises(ValueError, match=r"module must .* at every position .* chunk=1, or rel"):
         dpa.minimize(problem, method, budget, rng=0)
     assert problem.facts("replace_one").relation == "replace_one"
+    assert problem._keeps_bits and not pickle.loads(pickle.dumps(problem))._keeps_bits
+    threads = torch.get_num_threads()
+    try:  # other threads divide a product at other rows
+        torch.set_num_threads(threads + 1)
+        monkeypatch.setattr("dpanalysis.problems.modules.module.same_at_other_places", lambda *_: 1)
+        assert problem.keeps_bits()
+    finally:
+        torch.set_num_threads(threads)
+    assert not problem.keeps_bits()
     alone = dpa.problems.Module(module, X, y, chunk=1)
     assert alone.keeps_bits()
     assert dpa.minimize(alone, method, budget, rng=0).epsilon() <= 1.0

@@ -273,7 +273,11 @@ class Module(GrowingRisk):
         if self._augment is not None:
             self._augment.check(like, self._iterate("w", self._start))
         self._is_samplewise: bool | None = None
-        self._keeps_bits: bool | None = None
+        self._keeps_bits: dict[int, bool] = {}  # by the number of PyTorch's threads
+
+    def __getstate__(self) -> dict[str, Any]:
+        # What was found about the kernels of one machine need not hold on another.
+        return {**vars(self), "_is_samplewise": None, "_keeps_bits": {}}
 
     def _check_classes(self) -> None:
         """Raise if a label has no output: failing mid-run would leak that record."""
@@ -393,9 +397,10 @@ class Module(GrowingRisk):
         adding or removing a record changes the terms of the others by their rounding; see the class
         notes.
         """
-        if self._keeps_bits is None:
-            self._keeps_bits = self.chunk == 1 or self._compare(same_at_other_places)
-        return self._keeps_bits
+        threads = torch.get_num_threads()
+        if threads not in self._keeps_bits:
+            self._keeps_bits[threads] = self.chunk == 1 or self._compare(same_at_other_places)
+        return self._keeps_bits[threads]
 
     def _compare(self, same: Callable[..., bool]) -> bool:
         with self._network.at(torch.as_tensor(self._start)):
