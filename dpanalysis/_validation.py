@@ -6,6 +6,8 @@ import math
 import sys
 import warnings
 from collections.abc import Sequence
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -58,13 +60,15 @@ def keep_numbers(owner: Any, *names: str, **interval: Any) -> None:
 
 
 def plain_numbers(owner: Any) -> None:
-    """Replace NumPy numbers among the attributes by Python's.
+    """Replace NumPy numbers among the attributes by Python's, and fractions by floats.
 
     NumPy computes products with them in their precision: in float16 a sensitivity becomes 0, in
     int8 a count wraps. And an array without dimensions could change after it was checked.
     """
     for name, value in list(getattr(owner, "__dict__", {}).items()):
         kind = value.dtype.kind if isinstance(value, (np.generic, np.ndarray)) else ""
+        if isinstance(value, (Fraction, Decimal)):
+            object.__setattr__(owner, name, float(value))
         if kind and kind in "iufb" and value.ndim == 0:
             plain = {"b": bool, "f": float}.get(kind, int)(value)
             object.__setattr__(owner, name, plain)

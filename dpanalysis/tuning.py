@@ -303,6 +303,8 @@ def repeat_and_select(
     ledger = Ledger(budget.relation)
     ledger.record(event)
     if guard is not None:
+        if not guard.can_spend(event):
+            guard.spend(event)  # raises, before the seed counts as used
         # A run of minimize from the same seed would draw its noise from the first two.
         for source in (*mechanisms.spawn(counting, 2), running, judging):
             guard.claim_seed(source)

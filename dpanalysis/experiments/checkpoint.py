@@ -110,9 +110,10 @@ def check_resumable(method: Method, budget: Any, replicates: int) -> None:
             f"runs spend, got {budget!r}"
         )
     if "iterates" not in method.released:
+        released = " and the ".join(each.removeprefix("the ") for each in method.released)
         raise ValueError(
-            f"checkpoint must be None for {method!r}: what it releases is the "
-            f"{' and the '.join(method.released)}, and a file would release what comes before"
+            f"checkpoint must be None for {method!r}: what it releases is the {released}, and a "
+            "file would release what comes before"
         )
     kind = type(method)
     if kind.resume is Method.resume or overridden(kind, ("run",), "resume"):
@@ -191,7 +192,9 @@ def fingerprint(value: Any, depth: int = 0) -> Any:
             return [fingerprint(each, depth + 1) for each in array.ravel().tolist()]
         return f"{array.shape} {hashlib.sha256(array.tobytes()).hexdigest()}"
     if isinstance(value, np.ufunc):
-        return {"class": f"numpy.{value.__name__}"}
+        name = value.__name__  # those of np.frompyfunc have a user's code
+        known = getattr(np, name, None) is value
+        return {"class": f"numpy.{name}", **({} if known else {_INCOMPLETE: True})}
     kind = type(value)
     named = value if hasattr(value, "__qualname__") else kind
     about: dict[str, Any] = {"class": f"{named.__module__}.{named.__qualname__}"}
@@ -201,16 +204,17 @@ def fingerprint(value: Any, depth: int = 0) -> Any:
         return about if _is_of_a_library(value) else about | {_INCOMPLETE: True}
     if depth > _MAX_DEPTH:
         return about | {_INCOMPLETE: True}
+    ours = str(kind.__module__).startswith(_PACKAGE)
     if isinstance(value, FunctionType):
         parts = _code_of(value)
-    elif "__dataclass_fields__" in vars(kind):
+    elif is_dataclass(value) and (ours or "__dataclass_fields__" in vars(kind)):
         parts = {each.name: getattr(value, each.name) for each in fields(value)}
     else:
         held = getattr(value, "__dict__", {})
         parts = {name: each for name, each in held.items() if name[0] != "_"}
         if held or any(getattr(each, "__slots__", ()) for each in kind.__mro__):
             parts[_INCOMPLETE] = True  # private attributes are left out
-    if not isinstance(value, FunctionType) and not str(kind.__module__).startswith(_PACKAGE):
+    if not isinstance(value, FunctionType) and not ours:
         parts[_INCOMPLETE] = True  # the code of methods is left out
     return about | {name: fingerprint(each, depth + 1) for name, each in parts.items()}
 
@@ -281,9 +285,18 @@ def fingerprint_problem(problem: Problem, facts: PublicFacts) -> dict[str, Any]:
         "class": fingerprint(type(problem))["class"],
         "facts": fingerprint(facts),
         **{name: fingerprint(getattr(problem, name, None)) for name in public},
-        "module": None if network is None else str(network.module),
+        "module": None if network is None else _layers(network.module),
         **({} if known else {_INCOMPLETE: True}),
     }
+
+
+def _layers(module: Any) -> list[Any]:
+    """Return the classes and settings of a module's layers; their repr may leave some out."""
+    plain = (bool, int, float, str, tuple, type(None))
+    return [
+        [path, str(type(layer)), {k: repr(v) for k, v in vars(layer).items() if type(v) in plain}]
+        for path, layer in module.named_modules()
+    ]
 
 
 class Checkpoint:

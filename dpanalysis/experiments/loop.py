@@ -113,6 +113,11 @@ def choose_recorders(record: Iterable[str | Recorder], problem: Any) -> dict[str
         elif item in RECORDERS:
             chosen[item] = RECORDERS[item]
         elif item == "gap":
+            if getattr(problem, "mu", 0.0) < 0.0 or not getattr(problem, "convex_records", True):
+                warn_caller(
+                    "record 'gap' is the distance to the value at a stationary point, which need "
+                    "not be the least one of an objective that is not convex"
+                )
             chosen[item] = _gap(problem)
         else:
             known = ", ".join(map(repr, ("gap", *RECORDERS)))

@@ -155,8 +155,9 @@ class Result:
         Returns
         -------
         float or ndarray of the shape of ``delta``
-            Infinite if exact gradients of private data were released. The rho of a run under a
-            zCDP budget is ``dpanalysis.privacy.spent(result.ledger.events, result.budget)``.
+            Infinite if exact gradients of private data were released, and at delta = 0, the default
+            without a delta in the budget, for Gaussian noise: give a delta. The rho of a run under
+            a zCDP budget is ``dpanalysis.privacy.spent(result.ledger.events, result.budget)``.
         """
         check_int("replicates", replicates, low=1)
         check_choice("accountant", accountant, ACCOUNTANTS)

@@ -156,7 +156,9 @@ class Nesterov(WithErrorBound):
     iterations : int
         T >= 1.
     mu : float
-        Strong convexity constant for the momentum, > 0.
+        Strong convexity constant for the momentum, > 0. The error bound behind ``noise="optimal"``
+        and ``choose_iterations`` holds if the objective is mu-strongly convex: above the problem's
+        public ``mu`` that is your statement.
     noise, sampling, mechanism, choose_iterations, clipping
         See :class:`dpanalysis.methods.planned.WithErrorBound`.
 

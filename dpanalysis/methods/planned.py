@@ -43,6 +43,7 @@ from ..privacy.events import Epoch, Event, Repeated
 from ..privacy.facts import NORM_ORDER, PublicFacts, gradient_event, sampled_event
 from ..privacy.oracle import Batch, PrivateOracle
 from ..theory import ErrorRecursion, allocate_epsilon, horizon_bounds, laplace_scales
+from ..theory.allocation import LEAST_IMPORTANCE
 from .base import FULL, Method, Step
 
 # Size of the grid of horizons if each one needs a numerical calibration; ratio about 1.2.
@@ -51,9 +52,6 @@ CALIBRATED_HORIZONS = 40
 # An accountant's time grows with the number of distinct events, and rounding the levels makes the
 # noise term of the error bound less than 1% larger.
 NOISE_LEVELS, NOISE_RANGE = 64, 100.0
-# Smallest weight of an iteration relative to the largest: a weight that underflows to 0 would
-# have infinite noise.
-LEAST_IMPORTANCE = 2.0**-52
 
 
 @dataclass(frozen=True)
@@ -370,7 +368,7 @@ class Recursion(Method):
         if scales.shape != (self.iterations,) or scales.min() < 0.0:
             raise ValueError(
                 f"noise given as numbers must be {self.iterations} values >= 0, one per "
-                f"iteration, got shape {scales.shape} with minimum {scales.min(initial=0.0):g}"
+                f"iteration, got shape {scales.shape} with minimum {scales.min(initial=np.inf):g}"
             )
         if self.choose_iterations is not None:
             raise ValueError("choose_iterations needs noise='uniform' or 'optimal', not numbers")

@@ -214,13 +214,15 @@ class Evidence:
         check_choice("sense", self.sense, ("<=", ">=", "=="))
         for name in ("value", "bound", "tolerance"):
             object.__setattr__(self, name, float(getattr(self, name)))
+        if math.isnan(self.value) or math.isnan(self.bound):
+            raise ValueError(f"{self.what}: value or bound is NaN, which decides nothing")
         if not 0.0 <= self.tolerance < math.inf:
             raise ValueError(f"tolerance must be at least 0 and finite, got {self.tolerance!r}")
         check_int("cases", self.cases, low=1)
 
     @property
     def holds(self) -> bool:
-        """Whether the comparison agrees with the statement; with a NaN it never does."""
+        """Whether the comparison agrees with the statement."""
         if self.sense == "<=":
             return self.value <= self.bound + self.tolerance
         if self.sense == ">=":

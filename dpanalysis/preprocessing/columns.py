@@ -138,6 +138,9 @@ class PublicColumns:
         return tuple(RowBound(order, self.radius(order)) for order in (1, 2, math.inf))
 
 
+_WRITES = (np.copyto, np.put, np.place, np.putmask, np.put_along_axis)  # into the first argument
+
+
 class _Traced(np.ndarray):
     """Array of numbers released by private fits, which records those fits.
 
@@ -156,9 +159,12 @@ class _Traced(np.ndarray):
         if "out" in options:
             outs = options["out"]
             options["out"] = tuple(None if out is None else np.asarray(out) for out in outs)
-            for out in outs:
-                if isinstance(out, _Traced):
-                    out.learned = learned
+            written = outs
+        else:
+            written = inputs[:1] if method == "at" else ()
+        for each in written:
+            if isinstance(each, _Traced):
+                each.learned = learned
         found = getattr(ufunc, method)(*given, **options)
         if isinstance(found, tuple):
             return tuple(traced(np.asarray(each), learned) for each in found)
@@ -167,6 +173,9 @@ class _Traced(np.ndarray):
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         found = super().__array_function__(func, types, args, kwargs)
         learned = dict.fromkeys(fits_in([*args, *kwargs.values()]))
+        for each in args[:1] if func in _WRITES else (kwargs.get("out"),):
+            if isinstance(each, _Traced):
+                each.learned = tuple(learned)
         number = isinstance(found, (np.ndarray, np.floating)) and not isinstance(found, _Encoded)
         return traced(np.asarray(found), tuple(learned)) if number and learned else found
 
@@ -179,6 +188,10 @@ class _Traced(np.ndarray):
     def __getitem__(self, key: Any) -> Any:
         found = super().__getitem__(key)
         return traced(np.asarray(found), self.learned) if isinstance(found, np.generic) else found
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        super().__setitem__(key, value)
+        self.learned = tuple(dict.fromkeys([*self.learned, *fits_in([value])]))
 
     def __reduce__(self) -> Any:
         return traced, (np.asarray(self), self.learned)

@@ -554,6 +554,8 @@ class SmoothRisk(EmpiricalRisk):
     def solve(self) -> np.ndarray:
         """Return the non-private minimizer, shape ``(d,)``, for reference only.
 
+        Of an objective that is not convex, a stationary point that need not be the minimizer.
+
         L-BFGS, then Newton steps to machine precision: the gradient's norm falls below
         1e-10 times the larger of 1 and its norm at zero. Computed once and cached.
 

@@ -245,17 +245,25 @@ class _RecordChecks:
             slope = (problem.value(w + h * v) - problem.value(w - h * v)) / (2.0 * h)
             text = "the gradient is not the slope of value"
             _compare(gradient @ v, slope, tolerance, text, float(np.abs(gradient) @ np.abs(v)))
-            u = w + 0.1 * v
-            bend = (np.asarray(problem.gradient(u)) - gradient) @ (0.1 * v) / (0.01 * (v @ v))
-            slack = tolerance * (1.0 + abs(bend))
-            # If records are not convex, mu = 0 is not a bound.
-            bounded = problem.mu > 0.0 or self.facts.convex_records
-            low = problem.mu if bounded else -math.inf
-            require(
-                low - slack <= bend <= problem.L + slack,
-                f"the curvature along a direction is {bend:.6g}, outside [mu, L] = "
-                f"[{low:g}, {problem.L:g}]",
-            )
+        for w in (*self.W, *self.iterates()):
+            self._check_curvature_bounds(w, tolerance)
+
+    def _check_curvature_bounds(self, w: np.ndarray, tolerance: float) -> None:
+        """Check that the curvature along a direction is between mu and L."""
+        problem, v = self.problem, self.rng.normal(size=self.problem.d)
+        ends = [np.asarray(problem.gradient(each)) for each in (w, w + 0.1 * v)]
+        if not np.isfinite(ends).all():
+            return
+        bend = (ends[1] - ends[0]) @ (0.1 * v) / (0.01 * (v @ v))
+        slack = tolerance * (1.0 + abs(bend)) + 1e-14 * float(np.abs(ends).max())
+        # If records are not convex, mu = 0 is not a bound.
+        bounded = problem.mu > 0.0 or self.facts.convex_records
+        low = problem.mu if bounded else -math.inf
+        require(
+            low - slack <= bend <= problem.L + slack,
+            f"the curvature along a direction is {bend:.6g}, outside [mu, L] = "
+            f"[{low:g}, {problem.L:g}], at an iterate of size {np.linalg.norm(w):.3g}",
+        )
 
     def check_curvature(self) -> None:
         """Compare Hessians and line losses, if implemented, with gradients and values."""

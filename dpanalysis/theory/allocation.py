@@ -27,11 +27,20 @@ def check_sizes(n: int | None, m: float | None) -> tuple[int | None, float | Non
     return n, n if m is None else check_number("m", m, low=0.0, high=n, low_open=True)
 
 
+# Smallest weight of an iteration relative to the largest: a weight that underflows to 0 would
+# have infinite noise.
+LEAST_IMPORTANCE = 2.0**-52
+
+
 def _check_weights(weights: ArrayLike) -> FloatArray:
-    values = check_array("weights", weights, low=0.0, low_open=True)
+    values = check_array("weights", weights, low=0.0)
     if values.ndim != 1 or values.size == 0:
         raise ValueError(f"weights must have shape (T,) with T >= 1, got {values.shape}")
-    return values
+    if not values.any():
+        raise ValueError("weights must not all be 0")
+    if values.all():
+        return values
+    return np.maximum(values, LEAST_IMPORTANCE * values.max())
 
 
 def error_bound(

@@ -10,6 +10,7 @@ is within :func:`tolerated_noise`.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from .._validation import check_fraction, check_int, check_number, check_positive
@@ -57,8 +58,8 @@ def second_order_constants(row_norm: float, strength: float) -> SecondOrderConst
     # The largest third derivative of w^2/(1 + w^2): at w^2 = 1 - 2/sqrt 5.
     square = 1.0 - math.sqrt(0.8)
     bend = 24.0 * math.sqrt(square) * (1.0 - square) / (1.0 + square) ** 4
-    M = R**3 / (6.0 * math.sqrt(3.0)) + bend * strength
-    return SecondOrderConstants(0.25 * R**2 + 2.0 * strength, M, R, 0.25 * R**2)
+    M = R * R * R / (6.0 * math.sqrt(3.0)) + bend * strength  # R**3 raises if it overflows
+    return SecondOrderConstants(0.25 * R * R + 2.0 * strength, M, R, 0.25 * R * R)
 
 
 def min_decrease_short(
@@ -94,11 +95,11 @@ def short_decreases(
     eps_g: float, eps_H: float, G: float, M: float, c: float, c1: float, c2: float
 ) -> tuple[float, float]:
     """Return the least decrease of a short step along the gradient, and of one along curvature."""
-    _check_tolerances(eps_g, eps_H, G, M)
-    check_number("c1", c1, low=0.0, high=0.5, low_open=True, high_open=True)
-    check_number("c", c, low=0.0, high=1.0 / 3.0, low_open=True, high_open=True)
+    eps_g, eps_H, G, M = _check_tolerances(eps_g, eps_H, G, M)
+    c1 = check_number("c1", c1, low=0.0, high=0.5, low_open=True, high_open=True)
+    c = check_number("c", c, low=0.0, high=1.0 / 3.0, low_open=True, high_open=True)
     name = f"c2 with c = {c:g}"
-    check_number(name, c2, low=0.0, high=1.0 / 3.0 - c, low_open=True, high_open=True)
+    c2 = check_number(name, c2, low=0.0, high=1.0 / 3.0 - c, low_open=True, high_open=True)
     along_curvature = 2.0 * (1.0 / 3.0 - c2 - c) * eps_H**3 / M**2
     return (1.0 - 2.0 * c1) / (2.0 * G) * eps_g**2, along_curvature
 
@@ -150,10 +151,10 @@ def line_search_decreases(
     c_H: float,
 ) -> tuple[float, float]:
     """Return the least decrease of a searched step along the gradient, and along curvature."""
-    _check_tolerances(eps_g, eps_H, G, M)
-    check_fraction("c1", c1)
+    eps_g, eps_H, G, M = _check_tolerances(eps_g, eps_H, G, M)
+    c1, c_H = check_fraction("c1", c1), float(c_H)
     name = f"c_g with c1 = {c1:g}"
-    check_number(name, c_g, low=0.0, high=1.0 - c1, low_open=True, high_open=True)
+    c_g = check_number(name, c_g, low=0.0, high=1.0 - c1, low_open=True, high_open=True)
     _, t2 = curvature_roots(c, c2, c_H)
     along_curvature = 0.25 * c_H * t2**2 * eps_H**3 / M**2
     return (1.0 - c1 - c_g) * c_g * eps_g**2 / G, along_curvature
@@ -180,8 +181,7 @@ def curvature_roots(c: float, c2: float, c_H: float) -> tuple[float, float]:
     >>> curvature_roots(0.1, 0.05, 0.2)
     (0.1542, 1.9458)
     """
-    check_fraction("c", c)
-    check_positive("c2", c2)
+    c, c2 = check_fraction("c", c), check_positive("c2", c2)
     root = math.sqrt(8.0 * c2 / 3.0)
     highest = 1.0 - c - root
     if highest <= 0.0:
@@ -189,7 +189,7 @@ def curvature_roots(c: float, c2: float, c_H: float) -> tuple[float, float]:
             f"c2 must be below 3 (1 - c)^2/8 = {0.375 * (1.0 - c) ** 2:g} for c = {c:g}, got {c2!r}"
         )
     name = f"c_H with c = {c:g} and c2 = {c2:g}"
-    check_number(name, c_H, low=0.0, high=highest, low_open=True, high_open=True)
+    c_H = check_number(name, c_H, low=0.0, high=highest, low_open=True, high_open=True)
     # b - root and b + root: their product, b^2 - 8 c2/3, cannot become negative by rounding.
     gap = highest - c_H
     b, apart = gap + root, 1.5 * math.sqrt(gap * (gap + 2.0 * root))
@@ -215,15 +215,14 @@ def tolerated_noise(
     >>> tolerated_noise(0.06, 0.245, 0.1, c=0.1, c1=0.1, c2=0.1)
     (0.006, 0.0245)
     """
-    _check_tolerances(eps_g, eps_H, 1.0, M)
-    for name, share in (("c", c), ("c1", c1), ("c2", c2)):
-        check_positive(name, share)
+    eps_g, eps_H, _, M = _check_tolerances(eps_g, eps_H, 1.0, M)
+    c, c1, c2 = (check_positive(*each) for each in (("c", c), ("c1", c1), ("c2", c2)))
     return min(c1 * eps_g, c2 * eps_H**2 / M), c * eps_H
 
 
-def _check_tolerances(eps_g: float, eps_H: float, G: float, M: float) -> None:
-    for name, value in (("eps_g", eps_g), ("eps_H", eps_H), ("G", G), ("M", M)):
-        check_positive(name, value)
+def _check_tolerances(eps_g: float, eps_H: float, G: float, M: float) -> Iterator[float]:
+    named = ("eps_g", eps_g), ("eps_H", eps_H), ("G", G), ("M", M)
+    return iter([check_positive(name, value) for name, value in named])
 
 
 # Norms of Gaussian noise, and the Lanczos method (Appendices C and D, with explicit constants)

@@ -14,7 +14,14 @@ from typing import NamedTuple
 import numpy as np
 from scipy import optimize
 
-from .._validation import check_choice, check_fraction, check_int, check_number, check_positive
+from .._validation import (
+    check_choice,
+    check_fraction,
+    check_int,
+    check_number,
+    check_positive,
+    plain_numbers,
+)
 from .second_order import (
     SecondOrderConstants,
     curvature_roots,
@@ -104,14 +111,15 @@ class SecondOrderTarget:
     backtrack: float = 0.5
 
     def __post_init__(self) -> None:
+        plain_numbers(self)
         for name in ("eps_g", "eps_H", "rho"):
             check_positive(name, getattr(self, name))
         for name in ("failure", "backtrack"):
             check_fraction(name, getattr(self, name))
         if not isinstance(self.constants, SecondOrderConstants):
             raise TypeError(f"constants must be SecondOrderConstants, got {self.constants!r}")
-        for name, bound in self.constants._asdict().items():
-            check_positive(name, bound)
+        bounds = (check_positive(*each) for each in self.constants._asdict().items())
+        object.__setattr__(self, "constants", SecondOrderConstants(*bounds))
         check_int("d", self.d, low=1)
         check_number("gap", self.gap, low=0.0)
         check_number("multiple", self.multiple, low=1.0, low_open=True)

@@ -548,3 +548,19 @@ def test_a_mechanism_that_is_less_private_is_found(name):
 
 def test_a_mechanism_that_keeps_its_claim_passes():
     testing.check_mechanism(noisy, np.array([1.0]), np.array([-1.0]), 1.0, samples=20_000)
+
+
+class FlatFarAway(Median):
+    """A valid mu near the start, and none at the distance of a thousand."""
+
+    regularizer = dpa.regularizers.L2(1e-9)
+
+    def __init__(self, X=DATA):
+        super().__init__(X)
+        self.mu = 0.05
+
+
+def test_a_mu_that_holds_nearby_alone_is_found():
+    """Noise of output perturbation rests on it."""
+    with pytest.raises(AssertionError, match=r"curvature along a direction is .* at an iterate"):
+        testing.check_problem(FlatFarAway(), FlatFarAway(-DATA))

@@ -38,6 +38,8 @@ RESUMABLE = {
     "mean": (methods.SGD(0.5, 7, dpa.WithoutReplacement(9), RULE, output="average"), REPLACE),
     "drawn": (methods.SGD(0.5, 7, dpa.Poisson(0.2), RULE, output="uniform"), ADD),
     "Adam": (methods.Adam(0.1, 7, dpa.Poisson(0.2), RULE), ADD),
+    "PSAC": (methods.SGD(0.5, 7, dpa.Poisson(0.2), dpa.clipping.PerSampleAdaptive(0.1)), ADD),
+    "Auto-S": (methods.Adam(0.1, 7, dpa.Poisson(0.2), dpa.clipping.Automatic(0.1)), ADD),
     "epochs": (methods.SGD(0.5, 9, dpa.BallsInBins(3), RULE, 0.5), ADD),
     "permuted epochs": (methods.Adam(0.1, 7, dpa.Shuffle(3), RULE), REPLACE),
     # With little noise the angles matter: they are far from the initial right angle.
@@ -872,6 +874,19 @@ def test_a_user_defined_loss_gets_no_noise_of_another(tmp_path, kind):
 
 
 HALF, TABLE = 0.5, np.ones(3)
+
+
+def test_functions_of_users_in_a_ufunc_are_not_known():
+    assert files.fingerprint(np.exp) == {"class": "numpy.exp"}
+    made = np.frompyfunc(lambda norm, loss: norm, 2, 1)
+    assert files._INCOMPLETE in files.fingerprint(made)
+
+
+def test_modules_with_other_settings_of_their_layers_differ():
+    """The repr of average pooling leaves ``count_include_pad`` out."""
+    nn = pytest.importorskip("torch", reason="PyTorch is not installed").nn
+    both = (nn.Sequential(nn.AvgPool2d(2, count_include_pad=flag)) for flag in (True, False))
+    assert files._layers(next(both)) != files._layers(next(both))
 
 
 def test_fingerprints_of_functions():

@@ -1,6 +1,8 @@
 """minimize and Result: arguments, records, warnings, stops."""
 
 import pickle
+from decimal import Decimal
+from fractions import Fraction
 from html.parser import HTMLParser
 
 import numpy as np
@@ -719,3 +721,25 @@ def test_a_record_does_not_take_the_place_of_the_iterations():
     method = dpa.methods.GradientDescent(0.5, 3, noise=[1.0] * 3)
     with pytest.raises(ValueError, match="record must have no function named 'iteration'"):
         dpa.minimize(small_problem(), method, record=(iteration, "objective"))
+
+
+@pytest.mark.parametrize("half", [Fraction(1, 2), Decimal("0.5"), np.float32(0.5)])
+def test_step_sizes_may_be_any_real_numbers(half):
+    """Fractions used to fail at the first step, after its charge."""
+    problem = dpa.Quadratic([1.0, 0.5])
+    for kind in (dpa.methods.GradientDescent, dpa.methods.Nesterov):
+        more = (0.5,) if kind is dpa.methods.Nesterov else ()
+        found, same = (
+            dpa.minimize(problem, kind(each, 5, *more), w0=[1.0, 1.0]).w for each in (half, 0.5)
+        )
+        np.testing.assert_array_equal(found, same)
+
+
+def test_a_gap_of_an_objective_that_is_not_convex_warns():
+    X, y = np.eye(3), np.array([1, -1, 1])
+    penalty = dpa.regularizers.GemanMcClure(0.5)
+    problem = dpa.ERM(X, y, dpa.losses.Logistic(), penalty, dpa.RowBound(2, 1.0))
+    with pytest.warns(
+        UserWarning, match="record 'gap' is the distance to the value at a stationary"
+    ):
+        dpa.minimize(problem, dpa.methods.GradientDescent(0.1, 2), record=("gap",))

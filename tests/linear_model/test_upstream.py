@@ -504,6 +504,29 @@ def test_ranges_joined_by_arithmetic_count_every_fit(joined):
     first, second = bounds(epsilon=0.5).fit(X), bounds(epsilon=0.75, trimmed=0.05).fit(X)
     low = joined(first.low_, second.low_)
     assert PublicColumns(low, np.asarray(low) + 1.0).epsilon == 1.25
-    total = first.low_ + 0.0
-    total += second.low_
-    assert PublicColumns(total, np.asarray(total) + 1.0).epsilon == 1.25
+
+    def added(total):
+        total += second.low_
+
+    def entry(total):
+        total[1] = second.low_[1]
+
+    written = (
+        added,
+        entry,
+        lambda total: np.copyto(total, second.low_),
+        lambda total: np.put(total, 1, second.low_[1]),
+        lambda total: np.add.at(total, 1, second.low_[1]),
+        lambda total: np.add(second.low_, 1.0, out=total),
+        lambda total: np.mean([second.low_, second.low_], axis=0, out=total),
+    )
+    for write in written:
+        total = first.low_ + 0.0
+        write(total)
+        found = PublicColumns(np.asarray(total), np.asarray(total) + 1.0).epsilon
+        assert found == 0.0 and PublicColumns(total, np.asarray(total) + 1.0).epsilon >= 0.75
+    for write in written[:5]:
+        total = first.low_ + 0.0
+        write(total)
+        assert PublicColumns(total, np.asarray(total) + 1.0).epsilon == 1.25
+    assert PublicColumns(first.low_, np.asarray(first.low_) + 1.0).epsilon == 0.5

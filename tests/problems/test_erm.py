@@ -675,3 +675,10 @@ def test_the_type_of_one_record_does_not_change_the_others():
         assert ERM(listed, [1, -1, 1], losses.Logistic())._X.dtype == np.float64
         assert MLP(listed, [0, 1, 1], (2,), n_classes=2)._X.dtype == np.float64
     assert ERM(np.eye(3, dtype=np.float32), [1, -1, 1], losses.Logistic())._X.itemsize == 4
+
+
+def test_rows_of_jax_are_refused():
+    """Its arrays cannot be assigned to: every sum over their records used to be 0."""
+    jnp = pytest.importorskip("jax.numpy", reason="JAX is not installed")
+    with pytest.raises(TypeError, match=r"X must be an array whose entries .* numpy.asarray"):
+        ERM(jnp.ones((3, 2)), [1, -1, 1], losses.Logistic())

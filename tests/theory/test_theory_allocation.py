@@ -161,13 +161,24 @@ def test_error_bound_is_linear_in_its_parts():
     assert bound == pytest.approx(2.0 + 1.0 * (0.03 + 0.01) + 2.0 * (0.12 + 0.01))
 
 
+def test_weights_that_underflow_get_a_share_too():
+    """Those of many steps do, and theirs is that of the smallest weight that counts."""
+    weights = theory.nesterov_weights(2000, 1.0, 0.5, 1.0)[1]
+    assert weights.min() == 0.0
+    shares = theory.allocate_epsilon(weights, 1.0)
+    assert (shares > 0.0).all() and shares.sum() == pytest.approx(1.0)
+    assert shares.max() / shares.min() == pytest.approx(2.0 ** (52 / 3))
+    assert np.isfinite(theory.allocate_gaussian(weights, 0.5, 1.0)).all()
+
+
 @pytest.mark.parametrize(
     "call, match",
     [
         (lambda: theory.allocate_epsilon([1.0], 0.0), "epsilon"),
         (lambda: theory.allocate_epsilon([1.0], -1.0), "epsilon"),
         (lambda: theory.allocate_epsilon([1.0], np.nan), "epsilon"),
-        (lambda: theory.allocate_epsilon([1.0, 0.0], 1.0), "weights"),
+        (lambda: theory.allocate_epsilon([1.0, -1.0], 1.0), "weights"),
+        (lambda: theory.allocate_epsilon([0.0, 0.0], 1.0), "weights must not all be 0"),
         (lambda: theory.allocate_epsilon([], 1.0), "weights"),
         (lambda: theory.allocate_epsilon([[1.0]], 1.0), "weights"),
         (lambda: theory.allocate_epsilon([1.0], 1.0, n=10, m=11), "m must"),

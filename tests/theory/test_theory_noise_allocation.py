@@ -35,7 +35,7 @@ def test_primal_and_dual_agree(case):
     norms = np.sqrt((best.response**2).sum(1))
     assert best.value == pytest.approx(norms.sum() ** 2, rel=1e-12)
     assert abs(best.gap) <= 1e-12
-    assert (1.0 / best.allocation**2).sum() == pytest.approx(1.0, rel=1e-12)
+    assert ((1.0 / best.allocation) ** 2).sum() == pytest.approx(1.0, rel=1e-12)
     assert (np.linalg.norm(best.dual, axis=1) <= 1.0 + 1e-12).all()
     assert best.value <= best.uniform * (1.0 + 1e-12)
 

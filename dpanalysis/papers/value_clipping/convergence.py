@@ -494,7 +494,7 @@ def exceeded(effort: Effort, bound: Callable[..., float]) -> list[float]:
     "max_t f(w_t) - f* <= 2 (f(w_0) - f*) + O(ln T/delta) with probability 1 - delta for SGD with "
     "E exp(\\|\\|zeta_t\\|\\|^2/sigma^2) <= e and eta <= min{1/(2L), 1/(sigma sqrt T)}, the noise "
     "centered and with this moment given the past, as in the proof",
-    "`theory.sgd_objective_bound`, without the factor ln T",
+    "`theory.clipped_sgd.sgd_objective_bound`, without the factor ln T",
     verdict="sharpened",
     says='"the iterates generated from the vanilla SGD algorithm (Algorithm 2) with '
     'sub-Gaussian noise".',

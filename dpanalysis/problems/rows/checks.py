@@ -13,7 +13,12 @@ from typing import Any, NoReturn
 
 import numpy as np
 import scipy.sparse as sp
-from array_api_compat import array_namespace, is_array_api_obj, is_numpy_array
+from array_api_compat import (
+    array_namespace,
+    is_array_api_obj,
+    is_jax_array,
+    is_numpy_array,
+)
 
 from ..._devices import match_device, readable
 from ..._validation import refuse_mask
@@ -129,6 +134,11 @@ def _matrix(X: Any) -> Any:
         check_real("X", X)
         dtype = X.dtype if X.dtype == np.float32 and not listed else np.float64
         X = dense_rows(X, dtype) if X.ndim else X
+    elif is_jax_array(X):
+        raise TypeError(
+            f"X must be an array whose entries can be assigned, got a {type(X).__name__}: sums are "
+            "added up in place; give numpy.asarray(X)"
+        )
     else:
         xp = array_namespace(X)
         X = X if X.dtype in (xp.float32, xp.float64) else xp.astype(X, xp.float64)
