@@ -17,7 +17,7 @@ from scipy import sparse, stats
 from dpanalysis import Budget
 from dpanalysis.audit import counting as runs_module
 from dpanalysis.audit import learning as choice_module
-from dpanalysis.audit.counting import Counts, log_p_value
+from dpanalysis.audit.counting import Counts, interval, log_p_value
 from dpanalysis.audit.events import ApproximateLimit, OutcomeEvent
 from dpanalysis.audit.learning import Goal, learn_event
 from dpanalysis.audit.outcomes import Outcomes, Raised, Reader
@@ -522,3 +522,20 @@ def test_numbers_stay_numbers_beside_a_batch_with_texts(order):
     np.testing.assert_array_equal(joined.values, whole.values)
     np.testing.assert_array_equal(joined.plain, whole.plain)
     assert (np.isnan(whole.values[:, 0]) == (whole.codes > 0)).all()
+
+
+@pytest.mark.parametrize("count", [0, 3, 10])
+def test_an_interval_misses_with_half_of_the_chance_on_each_side(count):
+    exact = stats.binomtest(count, 10).proportion_ci(0.95, "exact")
+    np.testing.assert_allclose(interval(count, 10, 0.05), exact, rtol=1e-12)
+
+
+def test_a_p_value_bounds_the_curve_between_the_points_where_it_is_computed():
+    n, slope, miss = 50, 5.0, 1e-3
+    limit, counts, y = ApproximateLimit(0.0), Counts(15, 2, n, slope), np.arange(n + 1)
+    needed = counts.likelier + slope * (y - counts.other)
+    exact = [
+        stats.binom.pmf(y, n, q) @ stats.binom.sf(needed - 1.0, n, float(limit.most(q, 0.5)))
+        for q in np.linspace(0.01, 0.3, 500)
+    ]
+    assert math.log(max(exact)) <= log_p_value(counts, limit, 0.5, miss)[0]
