@@ -907,3 +907,13 @@ def test_a_sampled_hessian_estimates_the_mean_over_the_nominal_size():
     problem = dpa.ERM(X, np.sign(X[:, 0]), LOGISTIC, dpa.regularizers.L2(0.1), size=30)
     found = problem.sampled_hessian(np.ones(3), np.arange(40))
     np.testing.assert_allclose(found, problem.hessian(np.ones(3)), rtol=1e-12)
+
+
+@pytest.mark.parametrize("epsilon", [12.0, 14.0, 16.0, 20.0])
+def test_what_hides_the_solver_changes_a_gradient_by_a_fiftieth_of_its_euclidean_bound(epsilon):
+    X = np.random.default_rng(0).uniform(-0.4, 0.4, size=(4000, 5))
+    problem = dpa.ERM(X, X[:, 0], dpa.losses.Huber(0.1), row_bound=dpa.RowBound(2, 1.0))
+    facts = problem.facts(REPLACE)
+    plan = M.ObjectivePerturbation().prepare(facts, dpa.Budget(epsilon), "tightest")
+    noise = plan.output_scale * math.sqrt(5 * 6)  # density e^(-|b|/s): E |b|^2 = d (d + 1) s^2
+    assert curvature_of(facts).trace * noise <= 0.02 * facts.gradient_bounds[1]
