@@ -196,3 +196,16 @@ def test_a_mechanism_that_repeats_its_runs_on_one_input_is_caught(side):
 
     with pytest.raises(ValueError, match="two calls gave the same ones"):
         verify_gaussian(repeats, 0, 1, GaussianPrivacy(1.0), samples=100, rng=0)
+
+
+def test_the_test_of_equal_variances_is_two_sided():
+    returned = {0: [], 1: []}
+
+    def mechanism(b, rng, size):
+        returned[b].append(rng.normal(0.0, 1.0 + 0.2 * b, size))
+        return returned[b][-1]
+
+    verdict = verify_gaussian(mechanism, 0, 1, GaussianPrivacy(1.0), samples=2_000, rng=0)
+    variances = [np.var(np.concatenate(returned[b])) for b in (0, 1)]
+    p_value = 2.0 * stats.f.cdf(variances[0] / variances[1], 1_999, 1_999)
+    assert f"another variance on the neighbour (F test, p = {p_value:.2g}," in verdict.void

@@ -794,3 +794,14 @@ def test_a_mechanism_that_tries_again_whatever_happens_ends():
     for seconds in (0.17, 0.18, 0.19, 0.2):  # a run is under way when the time is over
         audit.record(stubborn, 0.0, 1.0, claim=1.0, seconds=seconds)
     assert most < 100
+
+
+def test_two_laplace_entries_have_the_delta_of_the_event_that_both_are_in_their_tails():
+    """No entry alone exceeds epsilon = 1: each has a shift of one scale."""
+
+    def mechanism(x, rng, size):
+        return x + rng.laplace(0.0, 1.0, (size, 2))
+
+    delta = -(0.5**2) * np.expm1(1.0 - 2.0)
+    assert kinds(mechanism, (1.0, 0.999 * delta), 0.0, 1.0) == ["epsilon"]
+    assert kinds(mechanism, (1.0, 1.001 * delta), 0.0, 1.0) == []

@@ -682,3 +682,9 @@ def test_rows_of_jax_are_refused():
     jnp = pytest.importorskip("jax.numpy", reason="JAX is not installed")
     with pytest.raises(TypeError, match=r"X must be an array whose entries .* numpy.asarray"):
         ERM(jnp.ones((3, 2)), [1, -1, 1], losses.Logistic())
+
+
+def test_a_data_frame_of_single_precision_keeps_it():
+    table = pytest.importorskip("pandas").DataFrame(np.eye(3, dtype=np.float32))
+    assert ERM(table, [1, -1, 1], losses.Logistic())._X.dtype == np.float32
+    assert ERM(table.astype(float), [1, -1, 1], losses.Logistic())._X.dtype == np.float64
