@@ -204,3 +204,11 @@ WRONG = [
 def test_a_claim_fails_where_it_is_wrong(monkeypatch, fails, name, attribute, wrong):
     monkeypatch.setattr(psac, attribute, wrong)
     assert fails(name)
+
+
+@pytest.mark.parametrize("adding", [False, True])
+def test_losses_that_count_as_infinite_are_above_an_upper_bound(adding):
+    """Of a release with the exact epsilon 66 at delta = .1 a loss from 40 on is infinite."""
+    release, delta = Mixture(np.ones(1), np.ones(1), 0.09), 0.1
+    low, high = epsilon_bounds(release, 1, delta, adding=adding)
+    assert low <= privacy.gaussian_epsilon(0.09, delta) <= high == np.inf

@@ -213,6 +213,10 @@ MORE = [
     ),
     (valued(no_table), r"Liar.value fails for arrays of shape \(4, 3\)"),
     (Travels(), "a pickled copy of the loss has other values"),
+    (
+        loss(growth=(2.0, 0.0), _remainder=lambda self, beta1: 0.0),
+        r"Liar.weak_growth\(0.5, 0.0\) says \(0, 0\), but",
+    ),
 ]
 
 

@@ -186,3 +186,17 @@ def test_only_gradients_longer_than_the_clip_norm_lose_signal(radius, kept):
     pull = kept * 0.5 * radius * math.sqrt(2.0 / math.pi / 3.0)
     found = runs.expected_accuracy(facts, budget, 0.5, "auto", may_descend=True)
     assert found.noise == pytest.approx(noise / pull)
+
+
+@pytest.mark.parametrize(
+    "kind, classes, epsilon", [(LogisticRegression, 2, 0.01), (LinearSVC, 3, 1e-12)]
+)
+def test_at_the_epsilon_that_would_help_it_is_75(kind, classes, epsilon):
+    """The noise falls more slowly than 1/epsilon; the scores of three classes share epsilon."""
+    X, y = np.random.default_rng(3).uniform(size=(100, 2)), np.arange(100) % classes
+    with pytest.warns(PrivacyWarning, match=LITTLE) as caught:
+        kind(epsilon, 1e-6, bounds=(0, 1), random_state=0).fit(X, y)
+    text = next(str(each.message) for each in caught if LITTLE in str(each.message))
+    enough = float(text.split(" or epsilon = ")[1].split(",")[0])
+    model = kind(enough, 1e-6, bounds=(0, 1), random_state=0).fit(X, y)
+    assert stated(model) == pytest.approx(0.75, abs=0.01)

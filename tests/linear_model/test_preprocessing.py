@@ -557,3 +557,10 @@ def test_a_huge_number_is_cut_without_a_warning():
     assert encoded[3] == 1.0 and encoded[0] == 0.5
     bounds = PrivateBounds(epsilon=100.0, random_state=0).fit(X)
     assert bounds.high_ < 1e-2 and bounds.transform(X)[3] == 1.0
+
+
+@pytest.mark.parametrize("row", [[0.5], [0.5, 0.5, 0.5]])
+def test_a_row_with_fewer_or_more_cells_is_named(row):
+    encoder = PublicEncoder({"a": (0, 1), "b": (0, 1)}).fit([[0.5, 0.5]])
+    with pytest.raises(ValueError, match=f"2 cells in every row, got {len(row)} in row 1"):
+        encoder.transform([[0.5, 0.5], row])

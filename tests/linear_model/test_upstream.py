@@ -530,3 +530,14 @@ def test_ranges_joined_by_arithmetic_count_every_fit(joined):
         write(total)
         assert PublicColumns(total, np.asarray(total) + 1.0).epsilon == 1.25
     assert PublicColumns(first.low_, np.asarray(first.low_) + 1.0).epsilon == 0.5
+
+    total = first.low_ + 0.0
+    total += second.low_
+    assert PublicColumns(total, np.asarray(total) + 1.0).epsilon == 1.25
+
+
+def test_an_array_that_is_written_to_counts_the_fits_of_what_is_written():
+    low, first, second = np.zeros(2), LearnedRanges(0.5), LearnedRanges(0.75)
+    out = traced(low, (first,))
+    np.add(traced(low, (first,)), traced(low, (second,)), out=out)
+    assert learned_by(out) == (first, second)

@@ -1,6 +1,7 @@
 """Private line search: steps, sensitivities, budgets, and an audit of a tiny run."""
 
 import dataclasses
+import itertools
 import math
 
 import numpy as np
@@ -10,6 +11,7 @@ import dpanalysis as dpa
 from dpanalysis.audit import verify_privacy
 from dpanalysis.methods.line_search import AttemptBudget, GradientSearch, angle_between
 from dpanalysis.privacy.events import AboveThreshold, Gaussian, Repeated, Sampled
+from dpanalysis.privacy.oracle import PrivateOracle
 from dpanalysis.privacy.queries import FirstDecrease
 from dpanalysis.privacy.queries import values as decrease
 
@@ -372,3 +374,17 @@ def test_refuses_bad_arguments_of_one_or_the_other():
         M.LineSearchGD(max_queries=2.5)
     with pytest.raises(ValueError, match="growth"):
         M.LineSearchGD(growth=0.0)  # a failed search could then change nothing
+
+
+def test_the_angle_in_the_state_is_the_moving_average_of_the_gradients_angles():
+    problem, method = logistic(), M.LineSearchSGD(dpa.Full(), iterations=6, angle_decay=0.7)
+    facts = problem.facts(REPLACE)
+    oracle = PrivateOracle(problem, facts, None, [np.random.default_rng(0)])
+    plan = method.prepare(facts, None, "tightest")
+    states = [step.state for step in method.run(np.ones(4), oracle, plan)]
+    average = 0.5 * math.pi
+    for before, state in itertools.pairwise(states):
+        turned = angle_between(state["previous"], before["previous"])
+        average = 0.7 * average + 0.3 * turned
+        assert state["angle"] == pytest.approx(average)
+    assert len(states) == 6 and average < 1.0

@@ -917,3 +917,10 @@ def test_what_hides_the_solver_changes_a_gradient_by_a_fiftieth_of_its_euclidean
     plan = M.ObjectivePerturbation().prepare(facts, dpa.Budget(epsilon), "tightest")
     noise = plan.output_scale * math.sqrt(5 * 6)  # density e^(-|b|/s): E |b|^2 = d (d + 1) s^2
     assert curvature_of(facts).trace * noise <= 0.02 * facts.gradient_bounds[1]
+
+
+def test_noise_that_a_shared_filter_pays_is_calibrated_as_the_filter_counts():
+    """By the privacy loss distribution less noise is enough, which the filter would refuse."""
+    guard = dpa.privacy.Filter(dpa.Budget(1.0, 1e-6))
+    result = dpa.minimize(separated(), METHODS["descent"], guard, rng=0)
+    assert result.status == "finished" and guard.spent == pytest.approx(guard.limit)
