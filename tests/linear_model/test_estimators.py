@@ -941,3 +941,8 @@ def test_a_target_that_is_nan_is_named_by_its_row(estimator):
     for target in (y, y.tolist(), pd.Series(y)):
         with pytest.raises(ValueError, match=r"y must hold a .* got nan in row 4"):
             estimator(1.0, bounds=(0, 1), **bounds).fit(np.ones((6, 2)), target)
+
+
+def test_a_list_of_a_tuple_and_another_sequence_is_low_and_high():
+    model = LogisticRegression(bounds=[(-1.0, 0.0), [1.0, 10.0]], random_state=0)
+    assert model.fit(np.eye(2), [0, 1]).coef_.shape == (1, 2)

@@ -600,3 +600,19 @@ def test_the_second_phase_may_spend_all_that_the_first_has_left():
         count, noise = counter.phase(place, np.zeros(3))
         asked = method.iteration(facts, dataclasses.replace(plan, noise=noise))
         assert count * sum(event.zcdp_cost() for event in asked) == pytest.approx(spent)
+
+
+def test_a_noisy_value_is_below_the_loss_as_rarely_as_stated():
+    """Of 400 values at failure .05 it is 3 to 44, but with probability 2e-6."""
+    problem, w = problem_of(), np.array([1.0, -1.0, 0.5])
+    facts, method = problem.facts("replace_one"), SecondOrder(0.3, 0.5)
+    plan = quiet_plan(method, facts, dpa.Budget.zcdp(0.5))
+
+    class First(QueryCounter):
+        left = plan.price.limit  # every query is the first of a run
+
+    oracle = PrivateOracle(problem, facts, None, mechanisms.spawn(0, 1))
+    counter, exact = First(method, oracle, plan), problem.value(w)
+    below = sum(counter.value(w) < exact for _ in range(400))
+    low, high = stats.binom.ppf([1e-6, 1.0 - 1e-6], 400, method.failure)
+    assert low <= below <= high
