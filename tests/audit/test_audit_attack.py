@@ -157,7 +157,14 @@ def test_quotients(bound, exact, expected):
 
 @pytest.mark.parametrize(
     "call",
-    [(math.nan, 1.0), (1.0, math.nan), (1.0, -1.0), (1.0, 2.0, 0.1), (1.0, 1.0, math.nan)],
+    [
+        (math.nan, 1.0),
+        (1.0, math.nan),
+        (1.0, -1.0),
+        (1.0, 2.0, 0.1),
+        (1.0, 1.0, math.nan),
+        (1e-9, 1e-9, 1e-12),
+    ],
 )
 def test_quotients_of_nonsense_are_errors(call):
     with pytest.raises(ArithmeticError):

@@ -439,7 +439,14 @@ def test_a_mechanism_that_changes_one_of_its_inputs_is_caught(side):
 
 @pytest.mark.parametrize(
     ("kind", "part"),
-    [("csr", "data"), ("csr", "indices"), ("csr", "indptr"), ("coo", "row"), ("dia", "offsets")],
+    [
+        ("csr", "data"),
+        ("csr", "indices"),
+        ("csr", "indptr"),
+        ("coo", "row"),
+        ("dia", "offsets"),
+        ("lil", "rows"),
+    ],
 )
 def test_a_mechanism_that_changes_its_sparse_data_is_caught(kind, part):
     def moves(data, rng, size):

@@ -32,6 +32,7 @@ NEIGHBOURS = [
     ((X, Y), (X[:3], Y[:3]), ADD),
     (problem(X, Y), problem(X, FLIPPED), REPLACE),
     (sp.csr_array(X), sp.csr_array(OTHER), REPLACE),
+    (sp.csr_array(X.astype(np.int64)), sp.csr_array(OTHER), REPLACE),
     (X.astype(np.float32), OTHER, REPLACE),
     ([[1, 2], [3, 4]], [[1, 2], [3, 5]], None),
     ([1, 2, 3], [1, 2], ADD),

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from dpanalysis import audit
-from dpanalysis.audit.coins import extreme_coin, extreme_uniform
+from dpanalysis.audit.coins import _range, extreme_coin, extreme_uniform
 from dpanalysis.privacy.mechanisms import laplace
 
 
@@ -785,3 +785,13 @@ def test_threads_that_draw_at_the_same_time_are_both_recorded():
 
     found = audit.record(mechanism, np.zeros(1), np.ones(1), claim=1.0)
     assert [finding.kind for finding in found.findings] == ["epsilon"], str(found)
+
+
+@pytest.mark.parametrize("name", ["integers", "random_integers"])
+def test_a_closed_range_is_known_however_its_end_is_given(name):
+    if name == "integers":
+        assert _range(name, (2, 5), {}) == (2, 4) and _range(name, (5,), {}) == (0, 4)
+        assert _range(name, (2, 5, None, np.int64, True), {}) == (2, 5)
+        assert _range(name, (2, 5), {"endpoint": True}) == (2, 5)
+    else:
+        assert _range(name, (2, 5), {}) == (2, 5) and _range(name, (5,), {}) == (1, 5)

@@ -1,6 +1,7 @@
 """Losses and rules that violate the contract, each found with a message naming the violation."""
 
 import math
+import random
 
 import numpy as np
 import pytest
@@ -137,6 +138,10 @@ LOSSES = [
         loss(
             value=lambda self, z, y: Pseudo.value(self, z, y) + np.random.random() * 0.0,  # noqa: NPY002
         ),
+        "shares",
+    ),
+    (
+        loss(value=lambda self, z, y: Pseudo.value(self, z, y) + random.random() * 0.0),
         "shares",
     ),
     (CannotTravel(), "the loss cannot be pickled"),

@@ -54,6 +54,8 @@ def test_records_have_documented_shapes():
     frame = result.to_frame()
     assert len(frame) == 12 and list(frame)[:2] == ["iteration", "replicate"]
     np.testing.assert_array_equal(frame["gap"].to_numpy(), result.history["gap"].ravel())
+    assert frame["iteration"].tolist() == [t for t in (0, 4, 8, 10) for _ in range(3)]
+    assert frame["replicate"].tolist() == [0, 1, 2] * 4
     assert result.released == ("iterates",)
 
 

@@ -171,3 +171,13 @@ def test_heavy_balls_bound_has_the_lowest_noise_floor():
     fastest = dpa.theory.heavy_ball_certificate(0.3, 0.2, facts.mu, facts.L, objective="rate")
     other = dpa.theory.heavy_ball_recursion(200, fastest)
     assert recursion.weights()[1].sum() < 0.99 * other.weights()[1].sum()
+
+
+def test_noise_for_pure_privacy_is_taken_only_where_it_is_counted_so():
+    """For one step it is less, but costs more in zCDP."""
+    method, budget = dpa.methods.GradientDescent(0.5, 1), dpa.Budget(1.0, 1e-6)
+    scales = [
+        dpa.minimize(problem_of(50), method, budget, accountant=name, rng=0).plan.scales[0]
+        for name in ("tightest", "zcdp")
+    ]
+    assert scales[0] < 0.9 * scales[1]

@@ -3,6 +3,7 @@
 import math
 import pickle
 import types
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -394,3 +395,12 @@ def test_a_loss_of_ones_own_and_no_bound_are_refused():
         own.check_clipping(clipping.Value(1.0))
     with pytest.raises(ValueError, match="needs a public bound on the rows"):
         dpa.problems.Module(nn.Linear(6, 3), X, Y).check_clipping(clipping.Value(1.0))
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_the_spectral_bound_covers_its_own_rounding(seed):
+    """Of outer products of integers u and v, whose squared norm |u|^2 |v|^2 is exact."""
+    random = np.random.default_rng(seed)
+    u, v = random.integers(1, 1000, 7), random.integers(1, 1000, 5)
+    found = theory.spectral_bound(np.outer(u, v).astype(float))
+    assert Fraction(float(found)) ** 2 >= int(u @ u) * int(v @ v)
