@@ -597,3 +597,11 @@ def test_a_law_that_is_narrower_by_far_is_no_overflow():
 def test_a_discrete_law_is_asked_for_its_probabilities():
     with pytest.raises(TypeError, match=r"p must be an array of probabilities, got a discrete law"):
         hockey_stick(stats.poisson(3), stats.poisson(2), 0.5)
+
+
+@pytest.mark.parametrize("order", [2.0, math.inf])
+def test_laws_that_hardly_differ_keep_their_digits(order):
+    h = 2.0**-40
+    value = renyi_divergence([0.5 + h, 0.5 - h], [0.5, 0.5], order)
+    exact = math.log1p(2.0 * h) if math.isinf(order) else math.log1p(4.0 * h**2)
+    assert value == pytest.approx(exact, rel=1e-12, abs=0.0)

@@ -584,3 +584,28 @@ def test_paths_of_any_size_have_a_bound(gap, L, fraction, scale, T, failure):
     assume(0 < step_size <= 1 / L)
     assert sgd_objective_bound(gap, L, step_size, scale, T, failure) >= gap
     assert theory.no_clipping_norm(gap, L, scale, T, T, failure, spread=scale) >= 0.0
+
+
+@pytest.mark.parametrize("sampling", ["fixed", "poisson"])
+@pytest.mark.parametrize("distance", [2.0, None])
+def test_the_utility_is_that_of_the_formula(sampling, distance):
+    """The two lines of the docstring, from the C and the step size that are returned."""
+    D, L, rho, n, B, d, sigma, T, failure = 1.0, 2.0, 0.3, 100, 20, 5, 0.7, 50, 0.1
+    found = theory.clipped_sgd_bound(
+        D, L, rho, n, B, d, sigma, T, failure, distance=distance, sampling=sampling
+    )
+    C, eta, q = found.clip_norm, found.step_size, B / n
+    missed = 1.0 - q if sampling == "poisson" else 1.0
+    v = missed * rho**2 / B + d * (C * sigma / B) ** 2
+    if distance is None:
+        above = 1.0 + (1.0 - q) / B if sampling == "poisson" else 1.0
+        U = (D / ((T + 1) * eta) + 0.5 * L * v * eta) / (1.0 - 0.5 * L * eta * above)
+    else:
+        U = distance**2 / (2.0 * (T + 1) * eta) + 0.5 * v * eta
+    K = 2.0 * (C * sigma) ** 2 / -math.expm1(-2.0 / d)
+    most = C / q if sampling == "poisson" else C
+    beta = 2.0 * D + 2.0 * L * (eta * T) ** 2 * (most**2 + K / B**2)
+    gamma = 2.0 * L * eta**2 * T * K / B**2
+    rare = failure * (beta + gamma * (1.0 - math.log(failure)))
+    assert found.conditional == pytest.approx(U / (1.0 - failure))
+    assert found.expected == pytest.approx(U + (1.0 if distance else 2.0 * L) * rare)

@@ -244,3 +244,13 @@ def test_rates_near_a_double_root_keep_their_digits(rate, alpha, beta, mu, L):
             roots += [abs(p + root) / 2, abs(p - root) / 2]
         exact = float(1 - max(roots))
     assert 1.0 - rate(alpha, beta, mu, L) == pytest.approx(exact, rel=1e-9, abs=4e-16)
+
+
+def test_the_bound_has_the_largest_norm_of_the_powers():
+    spectrum, alpha, beta, times = np.array([0.1, 0.4, 1.0]), 1.2, 0.6, np.array([1, 2, 7, 30])
+    steps = [np.array([[1 + beta - alpha * x, -beta], [1.0, 0.0]]) for x in spectrum]
+    norms = [
+        max(np.linalg.norm(np.linalg.matrix_power(step, t), 2) for step in steps) for t in times
+    ]
+    found = theory.heavy_ball_bound(spectrum, alpha, beta, 0.0, [1.0, 0.0, 0.0], times)
+    np.testing.assert_allclose(found, 0.5 * np.square(norms) * 2.0, rtol=1e-12)
