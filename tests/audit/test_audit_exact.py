@@ -599,9 +599,7 @@ def test_a_discrete_law_is_asked_for_its_probabilities():
         hockey_stick(stats.poisson(3), stats.poisson(2), 0.5)
 
 
-@pytest.mark.parametrize("order", [2.0, math.inf])
-def test_laws_that_hardly_differ_keep_their_digits(order):
-    h = 2.0**-40
-    value = renyi_divergence([0.5 + h, 0.5 - h], [0.5, 0.5], order)
-    exact = math.log1p(2.0 * h) if math.isinf(order) else math.log1p(4.0 * h**2)
-    assert value == pytest.approx(exact, rel=1e-12, abs=0.0)
+def test_laws_that_hardly_differ_keep_their_digits():
+    p, q = np.array([0.3, 0.7]) + np.array([1.0, -1.0]) * 2.0**-40, np.array([0.3, 0.7])
+    exact = math.log1p(float(Fraction(p[0]) / Fraction(q[0]) - 1))
+    assert renyi_divergence(p, q, math.inf) == pytest.approx(exact, rel=1e-12, abs=0.0)

@@ -200,3 +200,13 @@ def test_the_point_with_the_smallest_gradient_is_checked_first():
     lengths = result.history["gradient_norm_noisy"][1:, 0]
     assert result.iterations == 31 and np.sum(lengths[:30] <= 0.1) > 1
     assert lengths[30] == lengths[:30].min()
+
+
+def test_the_tolerated_noise_is_that_of_the_least_decrease():
+    """c2 M r^2 for a gradient, c M r for a Hessian: then it is (1/3 - c2 - c/2) M r^3."""
+    X = np.ones((4, 2)) / 2.0
+    problem = dpa.ERM(X, [1, 1, -1, -1], dpa.losses.Logistic(), row_bound=dpa.RowBound(2, 1.0))
+    facts = problem.facts("replace_one")
+    method, M = TrustRegion(0.1, 0.3, radius=0.5, c=0.2, c2=0.05), facts.hessian_lipschitz
+    assert method._tolerated(facts) == pytest.approx((0.05 * M * 0.25, 0.2 * M * 0.5))
+    assert method._least_decrease(facts) == pytest.approx((1 / 3 - 0.05 - 0.1) * M * 0.125)

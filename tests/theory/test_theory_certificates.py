@@ -702,3 +702,11 @@ def test_rounding_errors_in_a_spectrum_are_tolerated():
     for outside in (0.09, 1.01):
         with pytest.raises(ValueError, match="eigenvalues must lie in"):
             theory.tune_heavy_ball(0.1, 1.0, lambda T: 1e-3, 3, (1.0, None), eigenvalues=[outside])
+
+
+@pytest.mark.parametrize("change", [-0.02, 0.02])
+def test_no_rate_beside_the_chosen_one_has_less_noise(change):
+    best = theory.heavy_ball_certificate(0.5, 0.5, 0.1, 1.0, objective="noise")
+    rate = 1.0 - (1.0 - best.rate) * (1.0 + change)
+    other = theory.heavy_ball_certificate(0.5, 0.5, 0.1, 1.0, rate=rate, objective="noise")
+    assert best.noise_gain < other.noise_gain < 1.01 * best.noise_gain
