@@ -181,3 +181,19 @@ def test_noise_for_pure_privacy_is_taken_only_where_it_is_counted_so():
         for name in ("tightest", "zcdp")
     ]
     assert scales[0] < 0.9 * scales[1]
+
+
+def test_the_horizon_counts_both_halves_of_the_variance_of_laplace_noise():
+    """The variance at scale b is 2 b^2; half of it chose 13 iterations, where 9 are best."""
+    facts, gap = problem_of(strength=0.1).facts("replace_one"), 1.0
+    recursion = dpa.methods.GradientDescent(1.0, 40).error_recursion(facts)
+    budget = dpa.Budget.zcdp(0.05)
+    request = planned.NoiseRequest(facts, budget, dpa.Full(), "laplace", None, False, "tightest")
+
+    def bound(iterations):
+        a0, a = recursion.prefix(iterations).weights()
+        scales = planned._calibrated_scales(request, np.ones(iterations))
+        return a0 * gap + 0.5 * a @ (facts.d * 2.0 * scales**2)
+
+    found = planned.choose_horizon(request, recursion, gap)
+    assert bound(found) <= 1.02 * min(map(bound, range(1, 41)))
