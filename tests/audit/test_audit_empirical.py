@@ -546,3 +546,9 @@ def test_a_p_value_bounds_the_curve_between_the_points_where_it_is_computed():
         for q in np.linspace(0.01, 0.3, 500)
     ]
     assert math.log(max(exact)) <= log_p_value(counts, limit, 0.5, miss)[0]
+
+
+@pytest.mark.parametrize("delta", [1e-7, 1e-5])
+def test_a_claim_with_a_delta_is_tested_at_no_other(delta):
+    with pytest.raises(ValueError, match="delta must be that of the claim, 1e-06, got 1e-0"):
+        verify_privacy(laplace(), 0, 1, Budget(1.0, 1e-6), delta=delta, samples=1_000)
