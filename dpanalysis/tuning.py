@@ -253,7 +253,7 @@ def repeat_and_select(
     *Not covered.* The running time reveals the number of runs, and so do the warnings that a run
     emits. An exception in a candidate is raised and may reveal a run that would not have been
     selected: candidates must not raise for reasons that depend on the data. The whole is charged
-    beforehand.
+    beforehand, also where a score then fails on a candidate's output.
 
     References
     ----------

@@ -36,7 +36,7 @@ class Stochastic(Recursion):
     output : {"last", "uniform", "average"}
         ``result.w`` is the last of the iterates 0..T; one of them, drawn uniformly for each
         replicate independently of their values; or their mean. The guarantee covers all iterates
-        in each case.
+        in each case. Of a run that stops before the drawn iterate, it is the last one.
     """
 
     epochs: ClassVar[bool] = True

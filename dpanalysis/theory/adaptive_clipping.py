@@ -187,7 +187,7 @@ class PSACBound:
     """Bound on the smallest gradient norm of a run; see :func:`psac_theorem2`."""
 
     bound: float  # on the expected smallest gradient norm
-    bias: float  # limit of the bound as T grows with the noise fixed
+    bias: float  # limit of the bound as T grows with the noise fixed, at the step size chosen here
     vanishing: float  # bound without the bias, of order T^(-1/4)
     step_size: float  # for clip norm 1
 
