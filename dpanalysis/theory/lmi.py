@@ -523,8 +523,9 @@ class CertificateSearch:
             np.array([0.0, 0.0, 0.0, 0.0, 1.0, 0.0]).reshape(6, 1, 1),
             np.array([0.0, 0.0, 0.0, 0.0, 0.0, 1.0]).reshape(6, 1, 1),
         ]
-        objective = np.array([*cost[:3], 0.0, -cost[3]])
-        p11, p12, p22, c0, q = self._solve(-objective / (np.abs(cost).max() or 1.0), blocks)
+        unit = float(np.abs(cost).max()) or 1.0
+        objective = [-each / unit for each in (*cost[:3], 0.0, -cost[3])]
+        p11, p12, p22, c0, q = self._solve(objective, blocks)
         y = np.array([p11, p12, p22, max(1.0 - q, 0.0), max(c0, 0.0)])
         return float(cost @ y[:4]), y
 
