@@ -466,7 +466,7 @@ class Recursion(Method):
         noise_multiplier : float
             In (0, inf).
         n : int
-            Public number of records.
+            Public number of records, at least 1.
 
         Examples
         --------
@@ -476,6 +476,7 @@ class Recursion(Method):
         (0.3, 0.3)
         """
         multiplier = check_positive("noise_multiplier", noise_multiplier)
+        n = check_int("n", n, low=1)
         if self.clipping is None or self.mechanism != "gaussian":
             raise ValueError(
                 "noise_multiplier needs a clipping rule and mechanism='gaussian', got "

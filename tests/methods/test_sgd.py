@@ -370,6 +370,9 @@ def adam(**options):
         (lambda: sgd(clipping=None).with_noise_multiplier(1.0, 9), ValueError, "clipping rule"),
         (lambda: sgd(mechanism="laplace").with_noise_multiplier(1.0, 9), ValueError, "gaussian"),
         (lambda: sgd().with_noise_multiplier(0.0, 9), ValueError, "noise_multiplier must lie"),
+        (lambda: sgd().with_noise_multiplier(1.0, 0), ValueError, "n must be at least 1"),
+        (lambda: sgd().with_noise_multiplier(1.0, -9), ValueError, "n must be at least 1"),
+        (lambda: sgd().with_noise_multiplier(1.0, 9.5), TypeError, "n must be an integer"),
         (lambda: sgd().error_recursion(None), ValueError, "SGD has none"),
     ],
 )
