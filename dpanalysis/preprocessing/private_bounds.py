@@ -123,7 +123,7 @@ class PrivateBounds(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             # numbers may overflow, which would be an error that reveals the record.
             table = ColumnTable(np.clip(X, *_FARTHEST), self.size)
             n, d = table.facts(self.relation).n, table.d
-            noise = 4.0 * d / epsilon  # scale of the threshold, in records; twice that of a count
+            noise = 4.0 * d / epsilon  # scale of the threshold, in records; a count's is twice that
             # A search passes candidates beyond all records, and must not stop there in one of 40
             # fits, nor far within them, where it needs less noise. A count's noise exceeds the
             # threshold's by t with probability at most 2/3 e^(-t/2s).
@@ -134,7 +134,7 @@ class PrivateBounds(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
                     f"epsilon = {epsilon:g} is too little for the ranges of {d} columns of {n} "
                     f"rows: {enough:.2g} is enough, or declare the ranges"
                 )
-            # In one of 40 columns the noise of the threshold and a count exceeds this share.
+            # In one of 20 searches a count's noise exceeds the threshold's by this share of n.
             share = max(share, noise * (math.log(40.0) + 2.0 * math.log(2.0)) / n)
             state, half = self.random_state, Budget(0.5 * epsilon, 0.0, self.relation)
             if isinstance(state, np.random.RandomState):
