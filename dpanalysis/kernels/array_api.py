@@ -83,6 +83,16 @@ def product_sum(c: Any, X: Any) -> Any:
     return total + c[whole:, :].T @ X[whole:, :]
 
 
+def scaled_rows(X: Any, scale: Any) -> Any:
+    """Return rows times their multipliers; entries of sparse rows keep their order."""
+    # A product of sparse matrices would reorder them. Predictions then round in another way, for
+    # all records as soon as one has a multiplier.
+    if sp.issparse(X):
+        times = np.repeat(scale, np.diff(X.indptr))
+        return sp.csr_array((X.data * times, X.indices, X.indptr), X.shape)
+    return X * scale[:, None]
+
+
 # The check of :mod:`~dpanalysis.kernels.norms`, by array-API calls
 
 
@@ -346,8 +356,7 @@ class ArraySums:
         if self._on_host:
             X = X.astype(W.dtype)  # a copy: the owner may write to X after a row is measured
             if scale is not None:
-                X = sp.diags_array(scale[:, 0]) @ X if self._sparse else X * scale
-                scale = None
+                X, scale = scaled_rows(X, scale[:, 0]), None
         else:
             X = snapshot(X)
         factors = xp.astype(W, X.dtype, copy=False)

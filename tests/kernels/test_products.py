@@ -11,11 +11,11 @@ import pytest
 import scipy.sparse as sp
 from threadpoolctl import threadpool_limits
 
-from dpanalysis import losses
+from dpanalysis import clipping, losses
 from dpanalysis.kernels import products
 from dpanalysis.kernels.compiled import sparse_products
 from dpanalysis.kernels.products import REFERENCE, row_product
-from dpanalysis.problems import ERM, Softmax
+from dpanalysis.problems import ERM, RowBound, Softmax
 
 COUNTS = (1, 2, 7, 15, 16, 17, 64, 127, 129, 250, 257, 511, 1025)
 SHAPES = [(784, 128), (784, 10), (128, 10), (10, 128), (5, 3), (3, 1), (900, 7)]
@@ -82,6 +82,31 @@ def test_products_of_sparse_rows_do_not_depend_on_the_batch(kind, integers):
         np.testing.assert_array_equal(sparse_products(X, rows, ray), whole[rows])
         repeated = np.repeat(rows, 2)
         np.testing.assert_array_equal(sparse_products(X, repeated, ray), whole[repeated])
+
+
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
+@pytest.mark.parametrize("jump", ["slope", "curvature"])
+def test_a_row_over_its_bound_does_not_change_how_others_are_rounded(form, jump):
+    """Multipliers reordered sparse rows: all predictions passed the place where the loss jumps."""
+    if jump == "slope":
+        loss, last, lost = losses.Hinge(), 1.0 - 2.0**-53, 3.0 * 2.0**-56
+    else:
+        loss, last, lost = losses.HuberizedHinge(0.5), 1.5, 3.0 * 2.0**-55
+    w = np.array([last, lost, lost])
+    assert w[0] + w[1] + w[2] == last < w[2] + w[1] + w[0]
+    rule = clipping.Custom(lambda norm, loss: 1.0 / max(1.0, norm), 1.0)
+    found = []
+    for size in (1.0, 100.0):
+        X = np.ones((500, 3))
+        X[7] = [size, 0.0, 0.0]
+        problem = ERM(form(X), np.ones(500), loss, row_bound=RowBound(2, 2.0))
+        others = np.delete(np.arange(500), 7)
+        if jump == "slope":
+            found.append(problem.gradient_sum(w[None], [others], rule))
+        else:
+            found.append([problem.hessian_sum(w, others), problem.hvp_sum(w, w, others)[None]])
+    for before, after in zip(*found):
+        np.testing.assert_array_equal(before, after)
 
 
 def test_empty_and_sparse_rows():

@@ -12,7 +12,15 @@ from array_api_compat import array_namespace, is_numpy_array
 
 from ..._parallel import one_blas_thread
 from ...clipping import Clipping
-from ...kernels.array_api import ArraySums, Total, bounded_rows, formula_values, product_sum, within
+from ...kernels.array_api import (
+    ArraySums,
+    Total,
+    bounded_rows,
+    formula_values,
+    product_sum,
+    scaled_rows,
+    within,
+)
 from ...kernels.compiled import CompiledSums, sparse_products
 from ...kernels.kernel_table import is_compiled
 from ...kernels.products import row_product
@@ -211,7 +219,7 @@ class InMemoryRows:
             block = block.astype(np.float64) if self.on_host else as_float64(block)
             block = bounded_rows(block, part, self._limits)
             if part is not None:
-                block = sp.diags_array(part) @ block if is_sparse(block) else block * part[:, None]
+                block = scaled_rows(block, part)
             z = row_product(block, w[:, None])[:, 0]
             formula = self._loss.second_derivative
             curvature = formula_values(formula, z, as_float64(labels[lo:hi]))
