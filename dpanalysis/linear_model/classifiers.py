@@ -281,9 +281,11 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
             raise ValueError(
                 f"classes must be labels of the kind of y, {y.dtype}, got {given!r}"
             ) from None
+        # Not by the dtype of y or with blanks cut off, which are how one label is written: a reader
+        # makes floats of "1.0" among integers, and texts of "1" beside a blank that is not ASCII.
         if kinds[1] in "UO":
-            return known, np.array([text_of(each) for each in y])
-        same = known.astype(y.dtype)  # integers for integers
+            return known, np.asarray(y, dtype=str)
+        same = known.astype({"b": "bool", "M": "datetime64[us]"}.get(kinds[1], "int64"))
         return same if (same == known).all() else known, y
 
     # After the fit

@@ -403,12 +403,16 @@ def _refuse_nan(y: Any) -> None:
 
 
 def _refuse_missing(y: Any) -> None:
-    """Raise ValueError for a missing label, which as text would become a class of its own."""
+    """Raise for a missing label, which would become a class of its own, and for mixed labels."""
     dtype = getattr(y, "dtype", np.dtype(object))
     numbers = isinstance(dtype, np.dtype) and dtype.kind not in "OMm"  # checked by scikit-learn
     if numbers or not isinstance(y, Iterable):
         _refuse_nan(y)
         return
+    texts = set()
     for i, label in enumerate(y):
+        texts.add(isinstance(label, str))
         if not isinstance(label, str) and np.ndim(label) == 0 and is_missing(label):
             raise ValueError(f"y must hold a label in every row, got {label!r} in row {i}")
+        if len(texts) > 1:  # one text would make texts of all classes
+            raise TypeError(f"y must hold numbers alone, or words alone, got {label!r} in row {i}")

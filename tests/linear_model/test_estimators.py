@@ -2,6 +2,7 @@
 
 import dataclasses
 import datetime
+import io
 import json
 import math
 import warnings
@@ -296,8 +297,8 @@ def test_classes_that_are_equal_are_refused(classes):
     ("classes", "labels", "kept"),
     [
         (["0", "1"], pd.Series([0, 1] * 50), [0, 1]),
-        (["0", "1"], pd.Series([0.0, 1.0] * 50), [0.0, 1.0]),
-        (["0", "1"], pd.Series([0, 1] * 50, dtype="Int64"), [0.0, 1.0]),
+        (["0", "1"], pd.Series([0.0, 1.0] * 50), [0, 1]),
+        (["0", "1"], pd.Series([0, 1] * 50, dtype="Int64"), [0, 1]),
         ([0.0, 1.0], pd.Series(["0", "1"] * 50), ["0", "1"]),
         (["true", "False"], np.array([False, True] * 50), [False, True]),
         ([datetime.date(2020, 1, 1), datetime.date(2021, 1, 1)], None, None),
@@ -312,6 +313,31 @@ def test_declared_classes_become_the_kind_of_the_labels(classes, labels, kept):
     model = LogisticRegression(classes=classes, bounds=(0.0, 1.0), random_state=0).fit(X, labels)
     assert model.classes_.tolist() == kept and isinstance(model.classes_.tolist()[0], type(kept[0]))
     assert set(model.predict(X).tolist()) <= set(kept)
+
+
+@pytest.mark.parametrize("classes", [[0, 1], ["0", "1"]])
+@pytest.mark.parametrize("written", ["1.0", "1e0", "1\xa0", "\x1f1"])
+def test_how_one_label_is_written_does_not_change_declared_classes(classes, written):
+    """A reader made floats of the integers, or texts, and so did predictions."""
+    X = np.linspace(0.0, 1.0, 101)[:, None]
+    model = LogisticRegression(classes=classes, bounds=(0.0, 1.0), random_state=0)
+    file = io.StringIO("y\n" + "0\n1\n" * 50 + f"{written}\n")
+    labels = pd.read_csv(file, skip_blank_lines=False)["y"]
+    if labels.dtype.kind == "f":
+        assert model.fit(X, labels).classes_.dtype.kind == "i"
+    else:
+        with pytest.raises(ValueError, match=r"y must hold labels in classes .* in row 100"):
+            model.fit(X, labels)
+
+
+@pytest.mark.parametrize("one", ["1", "True"])
+def test_a_list_of_labels_that_are_texts_and_numbers_is_refused(one):
+    """One text made texts of all classes, declared or not."""
+    for classes in (None, [0, 1], [False, True]):
+        with pytest.raises(TypeError, match=f"words alone, got '{one}' in row 3"):
+            LogisticRegression(classes=classes).fit(np.eye(4), [0, 1, 0, one])
+        with pytest.raises(TypeError, match="words alone, got 0 in row 1"):
+            LogisticRegression(classes=classes).fit(np.eye(4), [one, 0, 1, 0])
 
 
 def test_declared_classes_of_no_kind_of_the_labels_are_refused():
