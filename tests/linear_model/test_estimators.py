@@ -340,6 +340,18 @@ def test_a_list_of_labels_that_are_texts_and_numbers_is_refused(one):
             LogisticRegression(classes=classes).fit(np.eye(4), [one, 0, 1, 0])
 
 
+def test_no_warning_tells_how_many_declared_classes_occur():
+    X = np.zeros((24, 1))
+    model = LinearSVC(9.0, classes=list(range(30)), bounds=(0, 1), random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        warnings.simplefilter("ignore", PrivacyWarning)
+        for count in (12, 13):  # above half of the rows scikit-learn warns
+            model.fit(X, np.arange(24) % count)
+    with pytest.warns(UserWarning, match="unique classes"):  # public, if read off the labels
+        LinearSVC(9.0, bounds=(0, 1), random_state=0).fit(X, np.arange(24) % 13)
+
+
 def test_declared_classes_of_no_kind_of_the_labels_are_refused():
     for labels in ([0, 1] * 2, [True, False] * 2):
         with pytest.raises(ValueError, match=r"classes must be labels of the kind of y, .*'no'"):
