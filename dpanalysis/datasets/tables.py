@@ -145,7 +145,7 @@ def load_csv(
             numbers = rows.numbers(source, missing)
             if domain is not None:
                 low, high = map(float, domain)
-                with np.errstate(over="ignore", invalid="ignore"):  # a warning reveals a record
+                with np.errstate(all="ignore"):  # a warning reveals a record
                     numbers = np.clip((numbers - low) / (high - low), 0.0, 1.0)
             values[:, k] = np.nan_to_num(numbers, copy=False)  # missing is NaN until here
             column[:, k] = width

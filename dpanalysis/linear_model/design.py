@@ -258,6 +258,7 @@ class ColumnDesign:
         blocks += [Block(stop - start, 1, 1.0) for start, stop in self.columns.groups]
         return RowBound(tuple(blocks), 1.0)
 
+    @np.errstate(all="ignore")  # a warning would reveal a record
     def rows(self, X: Any) -> Any:
         """Return the design rows, each computed from the same row of X."""
         numbers, indicators = self.columns.numbers, self._indicator_columns
@@ -265,8 +266,7 @@ class ColumnDesign:
         if sp.issparse(X):
             scaled = X[:, numbers]
             if center.any():
-                with np.errstate(over="ignore"):  # a warning would reveal a record
-                    dense = (scaled.toarray() - center) / half
+                dense = (scaled.toarray() - center) / half
                 scaled = sp.csr_array(np.clip(dense, -1.0, 1.0))
             else:
                 scaled = sp.csr_array(scaled @ sp.diags_array(1.0 / half))
@@ -275,9 +275,8 @@ class ColumnDesign:
             return sp.hstack([scaled, *one, X[:, indicators]], format="csr")
         m = len(numbers)
         D = np.empty((X.shape[0], m + self.intercept + len(indicators)), dtype=X.dtype)
-        with np.errstate(over="ignore"):  # a warning would reveal a record
-            np.subtract(_columns_at(X, numbers), center, out=D[:, :m])
-            D[:, :m] /= half
+        np.subtract(_columns_at(X, numbers), center, out=D[:, :m])
+        D[:, :m] /= half
         np.clip(D[:, :m], -1.0, 1.0, out=D[:, :m])
         if self.intercept:
             D[:, m] = 1.0
@@ -331,6 +330,7 @@ class RowDesign:
         scaled = [replace(b, radius=self._scale * b.radius) for b in self.bounds]
         return [with_constant(b) for b in scaled] if self.intercept else scaled
 
+    @np.errstate(all="ignore")  # a warning would reveal a record
     def rows(self, X: Any) -> Any:
         """Return the design rows, each computed from the same row of X."""
         scale, _ = _in_precision(X.dtype, np.array(self._scale), np.ones(()))
@@ -338,8 +338,7 @@ class RowDesign:
         most = float(np.finfo(X.dtype).max) / (4.0 * self.d * max(1.0, float(scale)))
         if sp.issparse(X):
             X = X.copy()
-            with np.errstate(over="ignore"):
-                X.sum_duplicates()  # their sum may overflow, too
+            X.sum_duplicates()  # their sum may overflow, too
             np.clip(X.data, -most, most, out=X.data)
             one = [sp.csr_array(np.ones((X.shape[0], 1), dtype=X.dtype))] * self.intercept
             return sp.hstack([X * scale[()], *one], format="csr")

@@ -66,6 +66,7 @@ class TargetRange:
             raise ValueError(_NO_RANGE.format(given))
         return cls(low, high, center, half)
 
+    @np.errstate(all="ignore")  # a warning would reveal a record
     def scaled(self, y: np.ndarray) -> np.ndarray:
         """Return the targets, clipped to the range and scaled to [-1, 1]."""
         cut = np.clip(np.asarray(y, dtype=np.float64), self.low, self.high)

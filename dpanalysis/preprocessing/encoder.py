@@ -574,7 +574,7 @@ def _numbers(name: str, domain: NumericDomain, cells: Any) -> np.ndarray:
         i = int(np.argmax(np.isinf(numbers)))
         raise WrongCell([(i, name, array[i], "a finite number")])
     half = 0.5 * domain.high - 0.5 * domain.low  # the difference of the ends may overflow
-    with np.errstate(over="ignore"):  # a warning would reveal a record
+    with np.errstate(all="ignore"):  # a warning would reveal a record
         return np.clip((0.5 * numbers - 0.5 * domain.low) / half, 0.0, 1.0)
 
 

@@ -523,6 +523,27 @@ def test_declared_classes_need_not_occur():
     assert model.fit(X, ["0"] * 300).classes_.tolist() == ["0", "1"]
 
 
+@pytest.mark.parametrize("form", [np.array, sp.csr_array])
+@pytest.mark.parametrize("bounds", [(-1, 1), (0, 3), dpa.RowBound(2, 0.3)])
+def test_no_setting_of_numpy_tells_of_a_small_or_a_large_entry(form, bounds):
+    """Under np.seterr(all="raise") a row within its bounds, or cut to them, ended the fit."""
+    X, y = blobs(n=300)
+    model = LogisticRegression(bounds=bounds, random_state=0).fit(form(X), y)  # public warnings
+    wild = X.copy()
+    wild[3], wild[4] = 1e-310, [1e307, *[-1e-200] * (X.shape[1] - 1)]
+    state = np.seterr(all="call")
+    found = []
+    before = np.seterrcall(lambda kind, _: found.append(kind))
+    try:
+        model.fit(form(X), y)
+        public = len(found)
+        model.fit(form(wild), y)
+    finally:
+        np.seterr(**state)
+        np.seterrcall(before)
+    assert len(found) == 2 * public
+
+
 def test_rows_outside_the_bounds_are_cut_without_a_warning():
     """A row of 1e300 moves the model no more than a row at the bound, without a warning."""
     X, y = blobs(n=500)

@@ -557,6 +557,10 @@ def test_a_huge_number_is_cut_without_a_warning():
     assert encoded[3] == 1.0 and encoded[0] == 0.5
     bounds = PrivateBounds(epsilon=100.0, random_state=0).fit(X)
     assert bounds.high_ < 1e-2 and bounds.transform(X)[3] == 1.0
+    X[4] = -1e-310
+    with np.errstate(all="raise"):
+        assert PublicEncoder({"x": (0.0, 1e3)}).fit_transform(X)[4] == 0.0
+        assert bounds.transform(X)[4] == bounds.transform(np.zeros((1, 1)))
 
 
 @pytest.mark.parametrize("row", [[0.5], [0.5, 0.5, 0.5]])

@@ -310,6 +310,9 @@ def test_values_outside_the_ranges_are_cut_without_a_warning():
             first = model(delta=delta).fit(wild, high)
             second = model(delta=delta).fit(cut, top)
         np.testing.assert_allclose(first.coef_, second.coef_)
+    with np.errstate(all="raise"):
+        few = TargetRange.of((-10.0, 10.0), True).scaled(np.array([1e-310, 1e300]))
+    assert abs(few[0]) < 1e-300 and few[1] == 1.0
 
 
 @given(

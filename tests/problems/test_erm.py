@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from dpanalysis import ERM, RowBound, clipping, losses, regularizers
 from dpanalysis.kernels.products import WHOLE
+from dpanalysis.privacy.facts import Block
 from dpanalysis.problems import MLP, Softmax
 from dpanalysis.problems.rows.checks import row_blocks, row_scale
 
@@ -688,3 +689,16 @@ def test_a_data_frame_of_single_precision_keeps_it():
     table = pytest.importorskip("pandas").DataFrame(np.eye(3, dtype=np.float32))
     assert ERM(table, [1, -1, 1], losses.Logistic())._X.dtype == np.float32
     assert ERM(table.astype(float), [1, -1, 1], losses.Logistic())._X.dtype == np.float64
+
+
+@pytest.mark.parametrize("form", [np.array, sp.csr_array])
+@pytest.mark.parametrize("order", [1, 2, math.inf, (Block(1, 1, 1.0), Block(2, math.inf, 1.0))])
+def test_no_setting_of_numpy_tells_of_a_small_or_a_large_entry(form, order):
+    """Under np.seterr(all="raise") a row within its bound, or cut to it, ended the construction."""
+    for entries in ([1.0, 1e-200, 0.0], [1e-310, 1e-320, 1e-200], [1e307, 1.0, -1e-310]):
+        X = np.full((9, 3), 0.1)
+        X[4] = entries
+        with np.errstate(all="raise"):
+            problem = ERM(form(X), np.ones(9), losses.Logistic(), row_bound=RowBound(order, 1.0))
+            problem.check_private()
+            problem.gradient_sum(np.ones((1, 3)), None, clipping.Flat(1.0))

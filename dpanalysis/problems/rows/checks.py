@@ -291,6 +291,7 @@ def row_blocks(
         yield lo, hi, X[lo:hi, ...] if not sparse else X[lo:hi]
 
 
+@np.errstate(all="ignore")  # a warning would reveal a record
 def row_norms(X: Any, order: Order) -> Any:
     """Return the norms of the rows in float64 (shape ``(n,)``), safe from overflow."""
     if isinstance(order, tuple):
@@ -319,6 +320,7 @@ def row_norms(X: Any, order: Order) -> Any:
     return xp.concat(parts)
 
 
+@np.errstate(all="ignore")
 def norm_limits(
     X: Any, scale: Any, limit: float, norms_of: Callable[[Any, Order], Any] = row_norms
 ) -> Any:
@@ -334,6 +336,7 @@ def norm_limits(
     return read_only(xp.where(norms > limit, xp.full_like(norms, limit), norms))
 
 
+@np.errstate(all="ignore")
 def block_norms(X: Any, blocks: Sequence[Block]) -> Any:
     """Return each row's largest ratio of a block's norm to its radius: float64, shape (n,)."""
     ends = np.cumsum([block.size for block in blocks])
@@ -394,11 +397,11 @@ def overflowing(X: Any) -> tuple[int, list[int]]:
     largest = max(float(xp.max(values)), -float(xp.min(values)))
     if largest <= np.finfo(np.float64).max / (2.0 * X.shape[1]):
         return 0, []
-    with np.errstate(all="ignore"):
-        lost = xp.nonzero(~xp.isfinite(row_norms(X, 1)))[0]
+    lost = xp.nonzero(~xp.isfinite(row_norms(X, 1)))[0]
     return lost.shape[0], _first(lost)
 
 
+@np.errstate(all="ignore")
 def row_scale(
     X: Any, bounds: Sequence[RowBound], norms_of: Callable[[Any, Order], Any] = row_norms
 ) -> Any:
