@@ -502,8 +502,9 @@ def test_a_declared_sensitivity_is_charged_as_it_is_and_never_amplified():
     facts = problem.facts("add_or_remove_one")
     assert gradient_event(facts, dpa.Full(), "laplace", 2.0) == events.Laplace(2.0, 0.1)
     assert gradient_event(facts, dpa.Poisson(1.0), "laplace", 2.0).sensitivity == 0.1
-    with pytest.raises(ValueError, match=r"Full\(\)"):
-        gradient_event(facts, dpa.Poisson(0.1), "gaussian", 1.0)
+    for rate in (0.1, 0.99):
+        with pytest.raises(ValueError, match=r"Full\(\)"):
+            gradient_event(facts, dpa.Poisson(rate), "gaussian", 1.0)
 
 
 def test_a_rule_that_lifts_small_gradients_needs_more_noise_than_the_row_bound_says():

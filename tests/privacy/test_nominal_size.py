@@ -232,6 +232,18 @@ def test_batches_are_drawn_from_the_rows_that_are_there():
     assert abs(drawn - 400 * n * rate) < 6 * math.sqrt(400 * n * rate * (1 - rate))
 
 
+@pytest.mark.parametrize("n", [9, 10, 11])
+def test_the_size_decides_how_many_batches_an_epoch_may_have(n):
+    problem = erm(np.zeros((n, 2)), np.ones(n), 10)
+    for batches, allowed in ((10, True), (11, False)):
+        method = methods.SGD(0.5, batches, sampling=dpa.BallsInBins(batches), clipping=RULE)
+        if allowed:
+            dpa.minimize(problem, method, dpa.Budget(1.0, 1e-5, ADD), rng=0, record=())
+        else:
+            with pytest.raises(ValueError, match="batches must be at most n = 10, got 11"):
+                dpa.minimize(problem, method, dpa.Budget(1.0, 1e-5, ADD), rng=0, record=())
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("sampling", [dpa.WithoutReplacement(5), dpa.WithReplacement(5)])
 def test_a_batch_of_fixed_size_needs_the_number_of_rows(sampling):
