@@ -77,6 +77,12 @@ def overflowing(self, z, y):
     return -y * gap * np.exp(gap) / (np.exp(gap) * np.hypot(1.0, gap))
 
 
+def relabelling(self, z, y):
+    """Write to labels of which the value is a function of the sign alone."""
+    y *= 2.0
+    return Pseudo.value(self, z, np.sign(y))
+
+
 class CannotTravel(Pseudo):
     def __init__(self):
         self.scale = lambda: 1.0
@@ -132,6 +138,7 @@ LOSSES = [
         ),
         "differences of value give nan",
     ),
+    (loss(value=relabelling), "Liar.value writes to its arguments"),
     (loss(value=counted), "Liar.value changes attributes of its object or class"),
     (loss(value=calls), "Liar.value gives a sample other numbers beside other samples"),
     (

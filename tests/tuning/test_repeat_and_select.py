@@ -441,6 +441,7 @@ WHOLE, OTHER = dpa.Budget(2.0), dpa.Budget(0.01, relation="add_or_remove_one")
     [
         *((each, WHOLE) for each in (result_of, model_of, piped, chosen_of)),
         *((each, OTHER) for each in (result_of, chosen_of)),
+        (result_of, dpa.Budget(0.01, 1e-5)),
         (result_of, None),
     ],
 )
@@ -448,6 +449,25 @@ def test_reports_above_the_budget_of_a_run_are_refused(candidate, wrong):
     """A nested choice that spends the whole budget again would cost 3.2 for a claim of 1."""
     with pytest.raises(ValueError, match="candidates must run under the budget"):
         repeat_and_select([lambda each, rng: candidate(wrong, rng)], WHOLE, score=fair, rng=0)
+
+
+@pytest.mark.parametrize("relation", ["replace_one", "add_or_remove_one"])
+@pytest.mark.parametrize("delta", [0.0, 1e-6])
+def test_runs_and_scores_get_shares_of_the_budget_under_its_relation(relation, delta):
+    given = []
+
+    def candidate(budget, rng):
+        given.append(budget)
+        return 0.0
+
+    def score(output, budget, rng):
+        given.append(budget)
+        return 0.0
+
+    budget = dpa.Budget(2.0, delta, relation)
+    chosen = repeat_and_select([candidate], budget, score=score, rng=1)
+    assert set(given) == {chosen.run, chosen.scoring}
+    assert {each.relation for each in given} == {chosen.ledger.relation} == {relation}
 
 
 def test_a_run_in_another_notion_of_privacy_is_refused():
