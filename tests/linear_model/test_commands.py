@@ -126,6 +126,9 @@ def test_a_template_names_the_columns_and_no_value(folder, capsys):
          "m.json"],
         "domain of column 'id': not filled in yet",
     )  # fmt: skip
+    (folder / "none.toml").write_text("[columns]\n")
+    argv = [*FIT[:5], "none.toml", *FIT[6:], "--out", "m.json"]
+    fails(capsys, argv, "none.toml: domain must be a mapping such as")
 
 
 @pytest.mark.parametrize(

@@ -551,6 +551,9 @@ def test_a_run_uses_its_budget_up_and_learns(name, loss, budget):
         return
     result = dpa.minimize(problem, METHODS[name], budget, rng=0, replicates=2, record=("accuracy",))
     assert result.private and result.status == "finished" and result.iterations == 1
+    if name != "objective":  # of which the pure noise may have blocks
+        gaussian = budget.rho is not None or budget.delta > 0.0
+        assert result.plan.law == ("gaussian" if gaussian else "spherical")
     spent = dpa.privacy.spent(result.ledger.events, budget)
     assert 0.999 * budget.limit < spent <= budget.limit * (1 + 1e-9)
     if budget.rho is None:

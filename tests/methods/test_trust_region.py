@@ -176,6 +176,10 @@ def test_half_of_the_budget_is_for_the_checks():
     assert isinstance(gradient, events.Gaussian)
     assert 40 * gradient.zcdp_cost() == pytest.approx(0.05)
     assert 5 * hessian.zcdp_cost() == pytest.approx(0.05)
+    every = NoisyGradientDescent2NS(0.15, 0.4, iterations=40)
+    with pytest.warns(UserWarning, match="n_min"):
+        _, hessian = every.iteration(facts, every.prepare(facts, dpa.Budget.zcdp(0.1), "tightest"))
+    assert 40 * hessian.zcdp_cost() == pytest.approx(0.05)
 
 
 @pytest.mark.parametrize(

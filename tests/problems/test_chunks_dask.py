@@ -15,9 +15,11 @@ from test_chunks import BAD, BOUNDS, LOSSES, RULES, assert_same, assert_same_pro
 from dpanalysis import ERM, RowBound, clipping, losses, methods, minimize, regularizers
 from dpanalysis.privacy.accounting.sampling import Poisson
 from dpanalysis.problems import Softmax
+from dpanalysis.problems.rows import mapped
 
 dask = pytest.importorskip("dask", reason="dask is not installed: dpanalysis-toolkit[dask]")
 da = pytest.importorskip("dask.array", reason="dask is not installed: dpanalysis-toolkit[dask]")
+chunked = pytest.importorskip("dpanalysis.problems.rows.dask")
 
 
 @pytest.mark.slow
@@ -55,6 +57,20 @@ def test_chunks_give_the_sums_of_the_data_in_memory(
             assert_same(problem.sums(w, **given), reference.sums(w, **given))
         ours, other = (p.line_losses(W[0], W[1], batch)(0.3) for p in (problem, reference))
         assert_same([ours], [other])
+
+
+def test_sums_have_at_most_the_parts_that_the_noise_covers(monkeypatch):
+    called, part = [], mapped.Blocks._part
+    monkeypatch.setattr(mapped.Blocks, "_part", lambda *given: called.append(1) or part(*given))
+    for module in (mapped, chunked):
+        monkeypatch.setattr(module, "BLOCK_BYTES", 10 * (3 * 8 + mapped.ROW_BYTES))
+    with dask.config.set(scheduler="synchronous"):
+        problem = ERM(da.zeros((95, 3), chunks=((50, 45), 3)), np.ones(95), losses.Logistic())
+        problem.gradient_sum(np.zeros((1, 3)))
+        assert len(called) == 10 <= problem._data.parts
+        called.clear()
+        problem.gradient_sum(np.zeros((1, 3)), [np.arange(96) % 95])
+        assert len(called) <= problem._data.parts
 
 
 @pytest.fixture(scope="module")
