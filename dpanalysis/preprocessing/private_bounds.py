@@ -171,7 +171,7 @@ class PrivateBounds(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
         X = self._numbers(X, reset=False)
         low, high = np.asarray(self.low_), np.asarray(self.high_)
         with np.errstate(all="ignore"):  # a warning would reveal a record
-            scaled = np.clip((0.5 * X - 0.5 * low) / (0.5 * high - 0.5 * low), 0.0, 1.0)
+            scaled = np.clip((X - low) / (high - low), 0.0, 1.0)
         return with_columns(scaled, self.columns_)
 
 
