@@ -386,21 +386,21 @@ def start_bounds(mu: float, L: float, initial: Start) -> tuple[float, float]:
     """Return squared distance and gap of ``(distance, gap)``; a number is the distance."""
     if not isinstance(initial, tuple):
         initial = (initial, None)
-    if len(initial) != 2:
+    if len(initial) != 2 or all(each is None for each in initial):
         raise ValueError(f"initial must be a distance or (distance, gap), got {initial!r}")
-    return initial_bounds(mu, L, *initial)
+    return initial_bounds(mu, L, *initial, within="initial: ")
 
 
 def initial_bounds(
-    mu: float, L: float, distance: float | None, gap: float | None
+    mu: float, L: float, distance: float | None, gap: float | None, within: str = ""
 ) -> tuple[float, float]:
     """Return squared distance and gap of the start; a missing one is bounded by the other."""
     if distance is None and gap is None:
         raise ValueError("give distance = ||w_0 - w*||, gap = F(w_0) - F*, or both")
     if distance is not None:
-        distance = check_number("distance", distance, low=0.0)
+        distance = check_number(f"{within}distance", distance, low=0.0)
     if gap is not None:
-        gap = check_number("gap", gap, low=0.0)
+        gap = check_number(f"{within}gap", gap, low=0.0)
     square = 2.0 * gap / mu if distance is None else distance * distance  # type: ignore[operator]
     return square, 0.5 * L * square if gap is None else gap
 

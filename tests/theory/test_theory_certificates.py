@@ -115,8 +115,22 @@ def test_a_number_is_the_initial_distance():
     one = theory.heavy_ball_certificate(0.5, 0.3, 0.2, 1.0, initial=2.0, **goal)
     same = theory.heavy_ball_certificate(0.5, 0.3, 0.2, 1.0, initial=(2.0, 2.0), **goal)
     assert one.rate == same.rate and one.c == same.c
-    with pytest.raises(ValueError, match="initial"):
-        theory.heavy_ball_certificate(0.5, 0.3, 0.2, 1.0, initial=(1.0, 1.0, 1.0), **goal)
+
+
+@pytest.mark.parametrize(
+    ("initial", "message"),
+    [
+        ((1.0, 1.0, 1.0), r"initial must be a distance or \(distance, gap\), got \(1.0, 1"),
+        ((None, None), r"initial must be a distance or \(distance, gap\), got \(None"),
+        (-1.0, r"initial: distance must lie in \[0, inf\), got -1.0"),
+        (np.ones(2), r"initial: distance must be a number, got array"),
+        ((None, -1.0), r"initial: gap must lie in \[0, inf\), got -1.0"),
+    ],
+)
+def test_a_wrong_start_is_refused_by_the_name_of_its_argument(initial, message):
+    noise = theory.laplace_noise(1.0, 2.0, 1000, 5)
+    with pytest.raises((TypeError, ValueError), match=message):
+        theory.tune_heavy_ball(0.1, 1.0, noise, 10, initial)
 
 
 def test_a_missing_start_is_that_of_the_worst_quadratic():
