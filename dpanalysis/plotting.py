@@ -70,11 +70,16 @@ _LINE_STYLES: dict[str, tuple[str, str]] = {
     "Adam": ("orange", "-"),
 }
 _DASHES = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
+# Colors that the style file chooses for a white page.
+_ON_WHITE = ("axes.edgecolor", "grid.color", "savefig.facecolor", "xtick.color", "ytick.color")
 
 
 @contextmanager
 def style() -> Iterator[None]:
     """Use the package's style file inside the ``with`` block.
+
+    Where text is not black, as in Matplotlib's ``dark_background``, the colors of axes and page
+    remain those of the caller.
 
     Examples
     --------
@@ -83,7 +88,12 @@ def style() -> Iterator[None]:
     ...     matplotlib.rcParams["legend.frameon"]
     False
     """
-    with _matplotlib().style.context(Path(__file__).with_name("dpanalysis.mplstyle")):
+    matplotlib = _matplotlib()
+    given = matplotlib.rcParams
+    dark = {name: given[name] for name in _ON_WHITE} if given["text.color"] != "black" else {}
+    if dark:
+        dark["grid.alpha"] = 0.3
+    with matplotlib.style.context([Path(__file__).with_name("dpanalysis.mplstyle"), dark]):
         yield
 
 

@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import matplotlib
+import matplotlib.style
 import numpy as np
 import pytest
 from matplotlib.colors import to_rgb
@@ -92,6 +93,18 @@ def test_what_is_no_axes_is_refused():
             plotting.drawing(wrong),
         ):
             pass
+
+
+@pytest.mark.parametrize("theme", ["default", "dark_background"])
+def test_text_and_ticks_are_legible_on_the_page(theme):
+    with matplotlib.style.context(theme):
+        with plotting.drawing() as ax:
+            plotting.curve(ax, [0, 1], [1.0, 0.5], label="NAG")
+        saved = matplotlib.rcParams["savefig.facecolor"]
+    page = ax.figure.get_facecolor() if saved == "auto" else saved
+    shown = [ax.xaxis.label, *ax.get_xticklabels(), *ax.get_yticklabels()]
+    for color in {ax.spines["left"].get_edgecolor(), *(each.get_color() for each in shown)}:
+        assert abs(luminance(color) - luminance(page)) > 0.5
 
 
 @pytest.mark.slow
