@@ -255,6 +255,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
                 f"y must have at least two classes, got one class only, {known.tolist()!r}: "
                 "declare classes=[...], here or in the domain file, where one may be absent"
             )
+        self._weights(known)
         return known, labels
 
     def _declared_classes(self, given: Any, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -394,10 +395,11 @@ def fit_blocks(
             yield design.rows(np.asarray(rows, dtype=np.float32))
 
     with in_file(parts()) as D:
-        budget = model._budget(len(D))
+        budget, rng = model._budget(len(D)), model._rng()
         known, targets = model._targets(np.concatenate(labels))
         model.n_features_in_ = columns.d
-        model._fit_design(D, targets, known, design, budget, bounds_note, Upstream(columns.learned))
+        upstream = Upstream(columns.learned)
+        model._fit_design(D, targets, known, design, budget, rng, bounds_note, upstream)
 
 
 class LogisticRegression(PrivateClassifier):

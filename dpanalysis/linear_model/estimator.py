@@ -162,7 +162,7 @@ class PrivateLinearModel(BaseEstimator, ABC):
         with all_or_nothing(self):
             given, (X, y) = X, self._checked(X, y)
             n, d = X.shape
-            budget = self._budget(n)
+            budget, rng = self._budget(n), self._rng()
             attached = columns_of(given) or columns_before(given)
             known, targets = self._targets(y, declared_classes(self.bounds, attached))
             sparse = not isinstance(X, np.ndarray)
@@ -186,13 +186,13 @@ class PrivateLinearModel(BaseEstimator, ABC):
                 warn_caller(_CUT, PrivacyWarning)
             if sparse or self._nominal(n) * d * X.itemsize <= _IN_MEMORY:
                 self._fit_design(
-                    design.rows(X), targets, known, design, budget, bounds_note, upstream
+                    design.rows(X), targets, known, design, budget, rng, bounds_note, upstream
                 )
             else:
                 step = max(1, _ENTRIES // d)
                 parts = (X[lo : lo + step] for lo in range(0, n, step))
                 with in_file(map(design.rows, parts)) as D:
-                    self._fit_design(D, targets, known, design, budget, bounds_note, upstream)
+                    self._fit_design(D, targets, known, design, budget, rng, bounds_note, upstream)
             fits.PROCESS.spend(self._cost(table, budget, upstream))
         return self
 
@@ -208,11 +208,12 @@ class PrivateLinearModel(BaseEstimator, ABC):
         known: Any,
         design: Any,
         budget: Budget,
+        rng: Any,
         bounds_note: str,
         upstream: Upstream,
     ) -> None:
         """Fit to the design rows; ``known`` holds the public facts about the targets."""
-        runs = self._solve(D, targets, known, design.row_bound, budget, self._rng())
+        runs = self._solve(D, targets, known, design.row_bound, budget, rng)
         w = np.concatenate([each.w.reshape(-1, D.shape[1]) for each in runs])
         coef, intercept = design.weights(w)
         self._keep(coef, intercept, known)

@@ -121,6 +121,19 @@ def test_a_fit_that_fails_before_it_spends_is_not_counted():
     assert said(model()) == []
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("class_weight", "balanced"), ("class_weight", {2: 5}), ("random_state", "a")],
+)
+def test_a_fit_that_is_refused_for_an_argument_states_no_sum(name, value):
+    model().fit(X, Y > 0)
+    with (
+        warnings.catch_warnings(action="error"),
+        pytest.raises((TypeError, ValueError), match=name),
+    ):
+        model(**{name: value}).fit(X, Y > 0)
+
+
 @given(st.integers(1, 60), st.integers(1, 5), st.randoms())
 def test_the_order_of_rows_and_the_columns_left_out_do_not_matter(n, d, random):
     rows = np.random.default_rng(random.randint(0, 99)).normal(size=(n, d))
