@@ -3,6 +3,7 @@
 import copy
 import math
 import pickle
+import warnings
 
 import array_api_strict
 import numpy as np
@@ -530,3 +531,18 @@ def test_weights_before_a_relu_are_drawn_larger_than_others(activation, first):
 
     problem.initial(Noted())
     assert stds == pytest.approx([math.sqrt(first), math.sqrt(2 / 7)])
+
+
+@pytest.mark.parametrize("form", [np.array, sp.csr_array])
+def test_a_row_too_large_for_single_precision_is_named(form):
+    """It became infinite with a warning, and a private run said that X had been changed."""
+    X = np.full((9, 3), 0.5)
+    X[3, 1] = 1e300
+    for made in (Softmax, MLP):
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            with pytest.raises(ValueError, match=r"1 rows whose norms overflow \(first rows \[3\]"):
+                made(form(X), [0, 1, 2] * 3, n_classes=3, dtype="float32")
+            small = np.where(X > 1.0, 1e-300, X)
+            with np.errstate(all="raise"):
+                made(form(small), [0, 1, 2] * 3, n_classes=3, dtype="float32")

@@ -31,9 +31,11 @@ from ..rows.checks import (
     has_read_width,
     is_sparse,
     norm_limits,
+    overflowing,
     prepare,
     read_only,
     recheck_slack,
+    refuse_overflow,
     row_limits,
     row_scale,
 )
@@ -294,7 +296,9 @@ class Network(EmpiricalRisk):
         self.row_bounds = as_bounds(row_bound)
         self._X, labels = prepare(X, y, False)
         if dtype is not None:
-            self._X = _as_dtype(self._X, _dtype(array_namespace(labels), dtype))
+            with np.errstate(all="ignore"):  # a warning would reveal a record
+                self._X = _as_dtype(self._X, _dtype(array_namespace(labels), dtype))
+            refuse_overflow(*overflowing(self._X))
         labels, self.n_classes = check_labels(labels, n_classes)
         self._y = read_only(labels)
         self._classes_given = n_classes is not None
