@@ -602,7 +602,7 @@ def _codes(name: str, domain: Categories, cells: Any) -> np.ndarray:
     seen: dict[Any, int] = {}
     found = np.empty(len(cells), dtype=np.int32)
     for i, cell in enumerate(cells.tolist() if hasattr(cells, "tolist") else cells):
-        key = cell if type(cell) is str else (type(cell), cell)  # 1 and True are equal
+        key = cell if type(cell) is str else (type(cell), _as_key(cell))  # 1 and True are equal
         try:
             found[i] = seen[key]
             continue
@@ -623,6 +623,11 @@ def _codes(name: str, domain: Categories, cells: Any) -> np.ndarray:
             raise WrongCell([(i, name, cell, f"one of {few(domain.values)}")])
         found[i] = seen[key] = code.get(text, code.get(str(domain.other), 0))
     return found
+
+
+def _as_key(cell: Any) -> Any:
+    """Return a number of Python, else the text: equal times of two zones are different texts."""
+    return cell if type(cell) in (bool, int, float) else str(cell)
 
 
 def few(values: Sequence[str]) -> str:

@@ -55,6 +55,18 @@ def test_what_was_seen_before_changes_no_cell(first):
     assert np.asarray(encoder.transform(later))[1:, 1].tolist() == [1.0, 0.0, 0.0]
 
 
+def test_an_equal_cell_of_another_text_changes_no_cell():
+    """12:00 in Greenwich is 13:00 in Paris, and made it the category of the former."""
+    greenwich = datetime.datetime(2020, 1, 1, 12, tzinfo=datetime.UTC)
+    paris = greenwich.astimezone(datetime.timezone(datetime.timedelta(hours=1)))
+    assert greenwich == paris
+    domain = {"x": {"categories": [str(greenwich)], "other": "else"}}
+    encoder = PublicEncoder(domain).fit(np.empty((0, 1), dtype=object))
+    for first in (greenwich, paris):
+        rows = encoder.transform(np.array([[first], [paris]], dtype=object))
+        assert np.asarray(rows)[1].tolist() == [0.0, 1.0]
+
+
 @pytest.mark.parametrize("kind", [np.bool_, np.int8, np.float32, np.float64, bool])
 @pytest.mark.parametrize("last", [None, "none of them"])
 def test_a_cell_of_another_kind_changes_no_other(kind, last):
