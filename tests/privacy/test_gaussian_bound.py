@@ -101,6 +101,15 @@ def test_other_company_is_accounted_by_renyi_costs():
         assert tight == privacy.epsilon(events, 1e-5, "replace_one", "rdp") < math.inf
 
 
+@pytest.mark.parametrize(("weights", "count"), [((4.0,), 600), ((100.0,), 160), ((1e40, 1e40), 9)])
+def test_weights_that_overflow_are_accounted_by_renyi_costs(weights, count):
+    event = Repeated(GaussianBound(1000.0, (1.0,) * len(weights), weights), count)
+    assert gaussian_terms([event]) is None
+    by_rdp = privacy.epsilon(event, 1e-5, "replace_one", "rdp")
+    assert privacy.epsilon(event, 1e-5, "replace_one") == by_rdp < 1.1
+    assert privacy.privacy_curve(event, "replace_one").epsilon(1e-5) >= by_rdp
+
+
 def test_the_epsilon_of_sums():
     for delta in (0.2, 1e-3, 1e-12):
         assert gaussian_sum_epsilon([0.7], [1.0], delta) == gaussian_epsilon(1 / 0.7, delta)

@@ -733,7 +733,8 @@ def gaussian_mu(events: Iterable[Event]) -> float | None:
 # Releases dominated by Gaussian mixtures
 
 
-# Largest number of terms of a composition; beyond it accountants use the Renyi curve.
+# Largest number of terms of a composition; beyond it, and where the weights overflow, accountants
+# use the Renyi curve.
 _MOST_TERMS = 4096
 # Weights whose sum is 1 up to this are a rounded probability law.
 _LAW = 1e-12
@@ -872,6 +873,7 @@ class GaussianBound(Event):
         return self.offset + np.where(np.isfinite(cost), np.maximum(cost, 0.0), np.inf)
 
 
+@np.errstate(over="ignore")
 def counted_gaussian_terms(
     events: Iterable[tuple[Event, int]],
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], float] | None:
@@ -884,7 +886,7 @@ def counted_gaussian_terms(
             return None
         elif len(event.weights) == 1:
             squares = squares + count * event.mus**2
-            weights = weights * event.weights[0] ** count
+            weights = weights * np.float64(event.weights[0]) ** count
             offset += count * event.offset
         else:
             for _ in range(count):
@@ -893,4 +895,6 @@ def counted_gaussian_terms(
                 squares = np.add.outer(squares, event.mus**2).ravel()
                 weights = np.multiply.outer(weights, event.weights).ravel()
                 offset += event.offset
+    if not math.isfinite(weights.sum()):
+        return None
     return np.sqrt(squares), weights, offset
