@@ -115,6 +115,16 @@ def test_the_words_are_those_of_the_numbers():
     )
 
 
+def test_numbers_that_are_bounds_are_rounded_outwards():
+    assert Pure(0.00012341).describe() == "a release with epsilon 0.0001235 and delta 0"
+    assert "span at most 0.1235, as" in BoundedRange(0.12341).describe()
+    bound = GaussianBound(1.0, (0.3001, 0.1), (0.5, 0.5), 0.12341).describe()
+    assert bound.endswith("multiplier 3.332 or more, and a privacy loss of 0.1235 beside it")
+    curve = privacy.PrivacyCurve(mu=1.0)
+    assert repr(curve) == "PrivacyCurve(mu = 1, advantage at most 0.383)"
+    assert curve.advantage() > 0.3829
+
+
 def test_a_kind_of_event_inherits_no_words():
     @dataclass(frozen=True)
     class Twice(Gaussian):

@@ -108,8 +108,10 @@ class PrivacyCurve:
             object.__setattr__(self, name, value)
 
     def __repr__(self) -> str:
+        from .runs import directed  # here, since it imports this module
+
         what = f"{np.size(self.epsilons)} points" if self.mu is None else f"mu = {self.mu:.6g}"
-        return f"PrivacyCurve({what}, advantage at most {self.advantage():.4g})"
+        return f"PrivacyCurve({what}, advantage at most {directed(self.advantage(), 4)})"
 
     def delta(self, epsilon: ArrayLike) -> Any:
         """Return the least delta at ``epsilon``, which may be any real numbers."""

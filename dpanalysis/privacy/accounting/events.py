@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
+from decimal import ROUND_CEILING, ROUND_FLOOR
 from functools import cache, partial
 from operator import attrgetter
 from typing import Any, get_args
@@ -143,7 +144,7 @@ class Event:
         1,000 times
         """
         loss, kind = self.pure_cost(), type(self).__name__
-        stated = "" if math.isinf(loss) else f", epsilon {loss:.4g}"
+        stated = "" if math.isinf(loss) else f", epsilon {_up(loss)}"
         return f"a release of its own kind, named {kind}{stated}"
 
     def dominates(self, other: Event) -> bool:
@@ -208,6 +209,16 @@ def first_runs(runs: Iterable[tuple[Event, int]], most: int) -> Iterator[tuple[E
         if most > 0:
             yield event, min(count, most)
         most -= count
+
+
+def _rounded(value: float, rounding: str) -> str:
+    """Return a number that is a bound, to four digits."""
+    from .runs import directed  # here, since it imports this module
+
+    return directed(value, 4, rounding)
+
+
+_up = partial(_rounded, rounding=ROUND_CEILING)
 
 
 def described(events: Sequence[Event], on: str = "") -> str:
@@ -415,7 +426,7 @@ class Pure(Event):
     exact_pair = immutable = True
 
     def describe(self) -> str:  # noqa: D102
-        return f"a release with epsilon {self.epsilon:.4g} and delta 0"
+        return f"a release with epsilon {_up(self.epsilon)} and delta 0"
 
     def no_worse(self, other: Pure) -> bool:  # noqa: D102
         return other.epsilon <= self.epsilon
@@ -464,7 +475,7 @@ class BoundedRange(Event):
 
     def describe(self) -> str:  # noqa: D102
         return (
-            f"a release whose privacy losses span at most {self.epsilon:.4g}, as of the "
+            f"a release whose privacy losses span at most {_up(self.epsilon)}, as of the "
             "exponential mechanism"
         )
 
@@ -842,9 +853,9 @@ class GaussianBound(Event):
         if not any(self.sensitivities):
             noise = "Gaussian noise on what no record changes"
         else:
-            least = self.std / max(self.sensitivities)
-            noise = f"mixed Gaussian noise, noise multiplier {least:.4g} or more"
-        more = f", and a privacy loss of {self.offset:.4g} beside it" if self.offset else ""
+            least = _rounded(self.std / max(self.sensitivities), ROUND_FLOOR)
+            noise = f"mixed Gaussian noise, noise multiplier {least} or more"
+        more = f", and a privacy loss of {_up(self.offset)} beside it" if self.offset else ""
         return f"a release that costs no more than {noise}{more}"
 
     @property
