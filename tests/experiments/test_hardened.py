@@ -45,6 +45,8 @@ def test_entropy_of_the_system_hardens_every_method(name):
     assert "exact noise" in repr(result.ledger)
     seeded = dpa.minimize(PROBLEM, method, budget, rng=0)
     assert not seeded.hardened and "floating point noise" in repr(seeded.ledger)
+    ledgers = (result.ledger, seeded.ledger)
+    assert not dataclasses.replace(result, ledgers=ledgers).hardened
 
 
 def oracle(source):

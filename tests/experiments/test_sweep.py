@@ -317,6 +317,9 @@ def test_bad_tables(tmp_path):
     path.write_text("a\n1,2\n")
     with pytest.raises(ValueError, match="expected rows of the columns a"):
         load_table(path)
+    path.write_text("b\n1\n")
+    with pytest.raises(ValueError, match="expected rows of the columns a"):
+        load_table(path)
 
 
 def test_tabulate():

@@ -157,7 +157,11 @@ def test_the_cost_of_a_score_is_part_of_a_run():
 
 def test_events_are_accounted_as_others_are():
     step = Sampled(Poisson(0.01), [Gaussian(1.0, 1.0)])
-    assert BestOf([step], Repeats(5.0)).relations == ("add_or_remove_one",)
+    for events in ([step], [Pure(1.0), step], [step, Pure(1.0)]):
+        assert BestOf(events, Repeats(5.0)).relations == ("add_or_remove_one",)
+    known = Known(np.array([0.4, 0.6]), np.array([0.6, 0.4]))
+    assert not known.immutable and not BestOf([step, known], Repeats(5.0)).immutable
+    assert BestOf([step, Pure(1.0)], Repeats(5.0)).immutable
     pair = [BestOf([Pure(0.1)], Repeats(5.0)), Pure(0.5)]
     assert epsilon(pair, 0.0, "replace_one") == pytest.approx(0.8)
     guard = Filter(Budget(1.0))

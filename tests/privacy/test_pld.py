@@ -384,6 +384,11 @@ def test_repetitions_within_a_batch_count(part, count):
         assert max(loss for loss, _ in short.atoms) == pytest.approx(count * part.pure_cost())
 
 
+def test_repetitions_of_repetitions_count():
+    twice = Repeated(Repeated(Pure(0.5), 3), 2)
+    assert twice.pair() == Repeated(Pure(0.5), 6).pair()
+
+
 @pytest.mark.parametrize("tail", [1e-2, 1e-4, 1e-9])
 def test_mass_beyond_the_grid_is_counted_as_lost(tail):
     """Delta stays above the exact one for any truncated tail mass."""

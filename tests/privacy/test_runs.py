@@ -163,6 +163,13 @@ def test_sizes_by_records():
     assert first.lower == 0.0 < first.epsilon
 
 
+@pytest.mark.parametrize(("sampling", "times"), [("balls in bins", 1), ("random allocation", 2)])
+def test_an_epoch_that_was_begun_costs_as_much_as_a_whole_one(sampling, times):
+    scheme = {"sampling": sampling, "times": times, "batches": 4, "delta": 1e-5}
+    begun = dpa.accounting(1.0, steps=5, **scheme)
+    assert begun.epsilon == dpa.accounting(1.0, epochs=2, **scheme).epsilon
+
+
 @pytest.mark.parametrize("sampling", ["full", "cyclic", "shuffle"])
 @pytest.mark.parametrize("steps", [1, 4, 5, 9])
 def test_batches_that_have_the_record_are_gaussian_releases(sampling, steps):
