@@ -83,6 +83,17 @@ def relabelling(self, z, y):
     return Pseudo.value(self, z, np.sign(y))
 
 
+def keeping():
+    """Return a formula that keeps what it is called with in an enclosed list."""
+    kept = []
+
+    def value(self, z, y):
+        kept.append(float(np.max(z, initial=0.0)))
+        return Pseudo.value(self, z, y)
+
+    return value
+
+
 class CannotTravel(Pseudo):
     def __init__(self):
         self.scale = lambda: 1.0
@@ -139,6 +150,7 @@ LOSSES = [
         "differences of value give nan",
     ),
     (loss(value=relabelling), "Liar.value writes to its arguments"),
+    (loss(value=keeping()), "Liar.value changes attributes of its object or class, enclosed"),
     (loss(value=counted), "Liar.value changes attributes of its object or class"),
     (loss(value=calls), "Liar.value gives a sample other numbers beside other samples"),
     (

@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import pickle
+from fractions import Fraction
 
 import mpmath
 import numpy as np
@@ -292,6 +293,38 @@ def test_the_contraction_of_the_fullest_batch_is_attained(rows, size, batches, s
     if share > 1.0 and (rows, size) == (8, 4):  # the largest number of rows
         assert ratio == pytest.approx(share - 1.0) or c == 1.0
         assert c == pytest.approx(1.0)
+
+
+@given(
+    L=st.floats(1e-3, 10.0),
+    share=st.floats(0.0, 1.0),
+    step=st.floats(0.01, 2.0),
+    rule=st.sampled_from([None, *RULES]),
+)
+def test_the_contraction_is_rounded_up(L, share, step, rule):
+    facts = logistic().facts(REPLACE)
+    facts = dataclasses.replace(facts, mu=share * L, L=L)
+    asked = query(step / L, 1, 0.0, rule=rule, d=3)
+    H, slope = Fraction(min(facts.hessian_bound, facts.hessian_trace)), largest_slope(rule)
+    most = Fraction(L) + max(Fraction(slope) - 1, 0) * H
+    assert Fraction(asked.curvature(facts)) > most
+    if asked.step_size * asked.curvature(facts) <= 2.0:
+        eta = Fraction(asked.step_size)
+        exact = max(abs(1 - eta * Fraction(facts.mu)), abs(1 - eta * most))
+        assert Fraction(asked.contraction(facts)) >= min(exact, 1)
+
+
+def test_a_start_is_at_most_a_thousand_longest_steps_away():
+    facts = logistic().facts(REPLACE)
+    far = 1000.0 * query(0.5, 3, 1.0, d=3)._longest_step(facts)
+    for share in (0.99, 1.01):
+        start = np.array([share * far, 0.0, 0.0])
+        asked = dataclasses.replace(query(0.5, 3, 1.0, d=3), start=start)
+        if share < 1.0:
+            assert asked.event(facts, FULL).mu > 0.0
+        else:
+            with pytest.raises(ValueError, match="start must be at most 1000 times as long"):
+                asked.event(facts, FULL)
 
 
 def test_longer_steps_contract_less():

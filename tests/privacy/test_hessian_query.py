@@ -177,6 +177,19 @@ def stored(random, d, std):
     return np.column_stack([product(column) for column in np.eye(d)])
 
 
+def test_noise_that_is_not_stored_has_a_seed_of_128_bits():
+    """Of fewer, an attacker could try all and subtract the noise."""
+    asked = []
+
+    class Source:
+        def integers(self, low, high, size):
+            asked.append((high - low) ** size)
+            return np.random.default_rng(0).integers(low, high, size=size)
+
+    stored(Source(), 3, 1.0)
+    assert math.prod(asked) >= 2**128
+
+
 @pytest.mark.parametrize("source", ["matrix", "products", "printed"])
 def test_the_noise_has_the_stated_variances(source):
     """Chi-square of every entry, 2,000 draws: |z| > 5 in 10 entries has probability 6e-6.

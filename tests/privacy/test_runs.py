@@ -223,6 +223,14 @@ def test_neighbours_may_differ_in_a_replaced_record(sampling):
     assert found.curve().epsilon(1e-5) == pytest.approx(found.epsilon, rel=1e-3)
 
 
+@settings(max_examples=10)
+@given(st.floats(0.1, 20.0))
+def test_the_noise_found_for_an_epsilon_is_enough_as_it_is_printed(epsilon):
+    found = dpa.accounting(epsilon=epsilon, sampling="full", steps=4, delta=1e-5)
+    assert found.noise_multiplier == float(f"{found.noise_multiplier:.6g}")
+    assert found.epsilon <= epsilon * (1.0 + 1e-12)
+
+
 def test_the_command_gives_json_and_takes_an_epsilon(capsys):
     argv = [
         "account",
