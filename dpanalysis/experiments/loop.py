@@ -392,6 +392,9 @@ class Loop:
                     break
                 if step is None:
                     break
+                if not isinstance(step, Step):
+                    given = type(step).__name__
+                    raise TypeError(f"{self._method!r}: run() must yield a Step(w), got {given}")
                 if oracle.is_open:
                     raise RuntimeError(f"{self._method!r} yields a step while its batch is open")
                 after = step.w if together else step.w[None, :]

@@ -249,6 +249,8 @@ class _MethodChecks:
         held: list[tuple[Any, np.ndarray]] = []
         try:
             for step in self.method.run(start.copy(), oracle, plan.plan):
+                given = type(step).__name__
+                require(isinstance(step, Step), f"run() must yield a Step(w), got {given}")
                 require(
                     not oracle.is_open,
                     "run() yields a step while its batch is open: code of the caller would run "

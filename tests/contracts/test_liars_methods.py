@@ -227,6 +227,11 @@ class ChangesItsPlan(Honest):
         plan.append(w)
 
 
+class YieldsTheIterate(Honest):
+    def run(self, w, oracle, plan):
+        yield from (step.w for step in super().run(w, oracle, plan))
+
+
 class YieldsAnotherShape(Honest):
     def run(self, w, oracle, plan):
         yield from (Step(step.w[0]) for step in super().run(w, oracle, plan))
@@ -333,6 +338,7 @@ LIARS = [
     (MixesReplicates(), "replicate r of 2 and replicate r of 4 differ"),
     (ReusesItsBuffer(), "changes an array that it has yielded"),
     (ChangesItsPlan(), "changes its plan"),
+    (YieldsTheIterate(), r"run\(\) must yield a Step\(w\), got ndarray"),
     (YieldsAnotherShape(), r"must yield iterates of shape \(2, 3\), got \(3,\)"),
     (CannotTravel(), "cannot be pickled"),
     (PromisesALength(), "says 5 iterations, and run.. makes 4"),
