@@ -258,7 +258,7 @@ def gradient_event(
     clipping: Any = None,
 ) -> Event:
     """Return the event of one noisy mean gradient on a drawn batch, before amplification."""
-    order = NORM_ORDER[mechanism]
+    order = NORM_ORDER[check_choice("mechanism", mechanism, tuple(NORM_ORDER))]
     sensitivity = facts.gradient_sensitivity(sampling, order, clipping)
     return (Laplace if order == 1 else Gaussian)(float(scale), sensitivity)
 

@@ -398,6 +398,14 @@ def test_a_rule_that_bounds_nothing_is_refused_whatever_the_noise(scale):
     assert problem.looks == len(oracle.ledger) == 0
 
 
+def test_an_unknown_mechanism_is_refused_by_name_before_any_charge():
+    problem = counting()
+    oracle = oracle_of(problem, guard=Filter(dpa.Budget(1.0)))
+    with pytest.raises(ValueError, match="mechanism must be one of 'laplace', 'gaussian', got"):
+        oracle.gradient(np.zeros(2), dpa.Full(), "gauss", 1.0)
+    assert problem.looks == len(oracle.ledger) == 0
+
+
 def test_wrong_pairs_are_refused_before_the_answer():
     """A scheme of the other relation, and a budget of the other relation."""
     problem = counting()
