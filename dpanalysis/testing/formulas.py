@@ -165,9 +165,10 @@ def _check_derivative(loss: Loss, y: float, term: str, next_term: str, formula: 
     jumps = spread > 1e-2 * (1.0 + np.abs(sides).max(axis=0))  # undefined at a corner: NaN is fine
     good = (found >= sides.min(axis=0) - slack) & (found <= sides.max(axis=0) + slack)
     for k in np.flatnonzero(~good & ~(np.isnan(found) & jumps))[:1]:
+        why = "" if np.isfinite(here[k]) else f": {term} is {here[k]:.6g} there"
         fail(
             f"{type(loss).__name__}.{next_term} is {found[k]:.6g} at z = {z[k]:.6g}, y = {y:g}, "
-            f"but differences of {term} give {sides[0, k]:.6g} to {sides[1, k]:.6g}"
+            f"but differences of {term} give {sides[0, k]:.6g} to {sides[1, k]:.6g}{why}"
         )
 
 

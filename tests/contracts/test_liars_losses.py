@@ -29,6 +29,10 @@ class Pseudo(losses.Loss):
         return np.hypot(1.0, 1.0 - y * z) ** -3.0
 
 
+def slope_of_logistic(self, z, y):
+    return -y / (1.0 + np.exp(y * z))
+
+
 def loss(**members):
     """Return a loss with the given members and the constants of ``Pseudo``."""
     name = members.pop("name", "Liar")
@@ -147,7 +151,11 @@ LOSSES = [
         loss(
             value=lambda self, z, y: np.sqrt(1.0 + np.exp(np.abs(z)) * 0.0 + (1 - y * z) ** 2) - 1
         ),
-        "differences of value give nan",
+        "differences of value give nan to nan: value is nan there",
+    ),
+    (
+        loss(value=lambda self, z, y: np.log1p(np.exp(-y * z)), derivative=slope_of_logistic),
+        "Liar.derivative is .*, but differences of value give nan to nan: value is inf there",
     ),
     (loss(value=relabelling), "Liar.value writes to its arguments"),
     (loss(value=keeping()), "Liar.value changes attributes of its object or class, enclosed"),
