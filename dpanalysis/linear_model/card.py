@@ -131,9 +131,13 @@ class PrivacyCard:
 
     @classmethod
     def from_json(cls, text: str) -> PrivacyCard:
-        """Return a card from the output of :meth:`to_json`."""
-        kept: Any = {k: tuple(v) if isinstance(v, list) else v for k, v in json.loads(text).items()}
-        return cls(**kept)
+        """Return a card from the output of :meth:`to_json`; ValueError for another text."""
+        try:
+            read = json.loads(text).items()
+            kept: Any = {k: tuple(v) if isinstance(v, list) else v for k, v in read}
+            return cls(**kept)
+        except (AttributeError, TypeError, ValueError) as error:
+            raise ValueError(f"text must be a card written by to_json() ({error})") from None
 
     def to_html(self) -> str:
         """Return the card as an HTML page without scripts."""

@@ -602,6 +602,12 @@ def test_the_cost_of_learned_bounds_is_on_the_card():
     assert model.score(X, y) > 0.9
 
 
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"format": "a model"}'])
+def test_a_text_that_is_no_card_is_refused(text):
+    with pytest.raises(ValueError, match=r"text must be a card written by to_json\(\)"):
+        PrivacyCard.from_json(text)
+
+
 def test_the_card_as_text_json_and_html():
     X, y = blobs(n=300)
     card = LogisticRegression(0.5, bounds=(-4, 4)).fit(X, y).privacy_
