@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from ...audit.attack import Range
-from ..registry import Effort, Evidence, Paper, printed, register
+from ..claim import Check
+from ..registry import Claim, Effort, Evidence, Paper, printed, register
 from ..tools import search_min
 
 PAPER = register(
@@ -26,6 +27,11 @@ EXCESS = Range(1e-4, 499.0, log=True)
 LOSS = Range(1e-3, 50.0, log=True)
 STD = Range(0.1, 100.0, log=True)
 DELTA = Range(1e-9, 0.3, log=True)
+
+
+def holds(id: str, source: str, statement: str) -> Callable[[Check], Claim]:
+    """Register the check of a bound, as a decorator."""
+    return register(id, source, statement, verdict="holds")
 
 
 def attack(

@@ -35,9 +35,9 @@ from ...privacy.accounting.sampling import Poisson, WithoutReplacement
 from ...privacy.accounting.sparse_vector import rdp_above_threshold
 from ...privacy.budget import Filter, Plan
 from ...privacy.events import AboveThreshold, Event, Gaussian, Laplace, Pure, Repeated, Sampled
-from ..registry import Effort, Evidence, register
+from ..registry import Effort, Evidence
 from ..tools import Array, Laws, batch_means, gaussian_mixture, mixed, product, randomized_response
-from . import DELTA, EXCESS, STD, attack
+from . import DELTA, EXCESS, STD, attack, holds
 from .sampling import NO, RATE, YES, attack_tables, pure_loss
 
 
@@ -107,11 +107,10 @@ def shared_batch_ratio(
     return pair_quotient(value, (p, q), order=order, tolerance=1e-5)
 
 
-@register(
+@holds(
     "bounds-20",
     "`Sampled`; errata 002-4, 002-5",
     "several releases from one batch are composed first and amplified once",
-    verdict="holds",
 )
 def shared_batches(effort: Effort) -> Iterator[Evidence]:
     """Compute joint laws of two mechanisms on one batch, for both samplings."""
@@ -174,11 +173,10 @@ def pld_gaussian_without_ratio(std: float, m: int, data: Array, delta: float) ->
     return pair_quotient(delta, laws, epsilon=pld_epsilon({event: 1}, delta), tolerance=1e-5)
 
 
-@register(
+@holds(
     "bounds-21",
     "`pld_epsilon`, one batch; Zhu, Dong, Wang (2022); Balle, Barthe, Gaboardi (2018)",
     "the privacy profile of the dominating pair, in both directions, rounded up on a grid",
-    verdict="holds",
 )
 def loss_distributions(effort: Effort) -> Iterator[Evidence]:
     """Compare delta at the returned epsilon: pure releases by tables, noise by quadrature."""
@@ -269,11 +267,10 @@ def pld_repeated_ratio(rate: float, loss: float, count: int, inside: int, delta:
     return pair_quotient(delta, laws, epsilon=pld_epsilon({event: count}, delta), tolerance=1e-5)
 
 
-@register(
+@holds(
     "bounds-22",
     "`pld_epsilon`, several batches; Koskela et al. (2020); Doroshenko et al. (2022)",
     "loss distributions of different batches compose by convolution, separately in each direction",
-    verdict="holds",
 )
 def composed_loss_distributions(effort: Effort) -> Iterator[Evidence]:
     """Compute joint laws of all answers, cut into cells."""
@@ -306,11 +303,10 @@ def accountant_ratio(accountant: str, rates: Array | None, losses: Array, delta:
     return pair_quotient(delta, product(*pairs), epsilon=epsilon, tolerance=1e-5)
 
 
-@register(
+@holds(
     "bounds-23",
     '`epsilon` by "zcdp", "rdp", "pld" and "tightest"',
     "the epsilon of a list of different events at delta",
-    verdict="holds",
 )
 def accountants(effort: Effort) -> Iterator[Evidence]:
     """Compute joint laws of four randomized responses, on separate batches or all records."""
@@ -434,11 +430,10 @@ def delta_filter_ratio(
     return found
 
 
-@register(
+@holds(
     "bounds-24",
     "`Filter`; Rogers, Roth, Ullman, Vadhan (2016); Feldman, Zrnic (2021); errata 002-7",
     "adaptively chosen events stay within the budget: pure, zCDP, one Renyi order",
-    verdict="holds",
 )
 def filters(effort: Effort) -> Iterator[Evidence]:
     """Enumerate the answers of adaptive adversaries, 4 coins deep."""
@@ -478,11 +473,10 @@ def plan_ratio(losses: Array, delta: float, shares: Array, flips: Array) -> floa
     return pair_quotient(delta, transcript(anything, coins), epsilon=epsilon, tolerance=1e-5)
 
 
-@register(
+@holds(
     "bounds-25",
     "`Plan`",
     "events fixed beforehand may be answered adaptively: the tightest accountant is valid",
-    verdict="holds",
 )
 def plans(effort: Effort) -> Iterator[Evidence]:
     """Enumerate the answers of adaptive adversaries with four given losses."""
@@ -586,33 +580,30 @@ def _above_threshold(effort: Effort, noise: str, shared: bool = False) -> Iterat
         )
 
 
-@register(
+@holds(
     "bounds-26",
     "`rdp_above_threshold`, Laplace noise; errata 002-2",
     "the smallest of the proven bounds covers every sequence of queries",
-    verdict="holds",
 )
 def above_threshold_laplace(effort: Effort) -> Iterator[Evidence]:
     """Compute exact laws of the halting index, in both directions."""
     yield from _above_threshold(effort, "laplace")
 
 
-@register(
+@holds(
     "bounds-27",
     "`rdp_above_threshold`, Gaussian noise; errata 002-3",
     "the smallest of the proven bounds covers every sequence of queries",
-    verdict="holds",
 )
 def above_threshold_gaussian(effort: Effort) -> Iterator[Evidence]:
     """Compute exact laws of the halting index, in both directions."""
     yield from _above_threshold(effort, "gaussian")
 
 
-@register(
+@holds(
     "bounds-29",
     "`rdp_above_threshold(shared=True)`; errata 002-1 to 002-3",
     "queries that share a value, like those of a line search on clamped losses, cost less",
-    verdict="holds",
 )
 def shared_queries(effort: Effort) -> Iterator[Evidence]:
     """Compute exact laws of the halting index, in both directions."""
@@ -654,12 +645,11 @@ def event_ratio(
     return pair_quotient(value, (there, absent), order=1.0 + excess, tolerance=1e-6)
 
 
-@register(
+@holds(
     "bounds-30",
     "`AboveThreshold`, alone and in `Sampled`; errata 002-4",
     "the pure loss, the curve between the orders at which it is computed, and the cost of a batch "
     "with a noisy gradient",
-    verdict="holds",
 )
 def above_threshold_event(effort: Effort) -> Iterator[Evidence]:
     """Compute exact laws of five queries, and of a gradient cut into cells."""

@@ -25,9 +25,9 @@ from ...privacy.queries import PerturbedMinimum
 from ...problems import ERM, Softmax
 from ...problems.row_bound import RowBound
 from ...regularizers import L2
-from ..registry import Effort, Evidence, register
+from ..registry import Effort, Evidence
 from ..tools import Array, gaussian_mixture, unit
-from . import DELTA, EXCESS, LOSS, STD, attack
+from . import DELTA, EXCESS, LOSS, STD, attack, holds
 
 
 def gaussian(center: float, std: float) -> Density:
@@ -62,11 +62,10 @@ def gaussian_ratio(
     return _noise_ratio(float(cost), moved, order, gaussian, std)
 
 
-@register(
+@holds(
     "bounds-1",
     "`rdp_gaussian`, `Gaussian`; Mironov (2017), Corollary 3",
     "a shift of L2 norm S costs alpha S^2/(2 sigma^2) at order alpha, in any dimension",
-    verdict="holds",
 )
 def rdp_gaussian(effort: Effort) -> Iterator[Evidence]:
     """Integrate coordinate by coordinate."""
@@ -84,11 +83,10 @@ def laplace_ratio(
     return _noise_ratio(float(cost), moved, order, laplace, scale)
 
 
-@register(
+@holds(
     "bounds-2",
     "`rdp_laplace`, `Laplace`; Mironov (2017), Proposition 6",
     "a shift of L1 norm S costs no more than one coordinate moved by S, in any dimension",
-    verdict="holds",
 )
 def rdp_laplace(effort: Effort) -> Iterator[Evidence]:
     """Integrate coordinate by coordinate."""
@@ -118,11 +116,10 @@ PAIR = {"logits": Range(-1.0, 1.0, size=6), "spread": Range(1e-3, 25.0, log=True
 RESPONSE = [1.0, -1.0, -1.0, -1.0, 1.0, -1.0]
 
 
-@register(
+@holds(
     "bounds-3",
     "`rdp_pure`; tight form of Bun, Steinke (2016), Proposition 3.3",
     "no epsilon-private release costs more than randomized response at any order",
-    verdict="holds",
 )
 def rdp_pure(effort: Effort) -> Iterator[Evidence]:
     """Search over any two laws of three outcomes."""
@@ -142,11 +139,10 @@ def zcdp_ratio(
     return pair_quotient(order * bound(pair_loss(table)), table, order=order, tolerance=1e-6)
 
 
-@register(
+@holds(
     "bounds-4",
     "`zcdp_pure`; errata 003-6",
     "an epsilon-private release is rho-zCDP with rho = epsilon tanh(epsilon/2)",
-    verdict="holds",
 )
 def zcdp_pure(effort: Effort) -> Iterator[Evidence]:
     """Search over two laws of three outcomes; attained as the order tends to 1."""
@@ -172,11 +168,10 @@ def rdp_to_epsilon_ratio(
     return pair_quotient(delta, table, epsilon=epsilon, tolerance=1e-5)
 
 
-@register(
+@holds(
     "bounds-5",
     "`rdp_to_epsilon`; Canonne, Kamath, Steinke (2020), Proposition 12",
     "epsilon = R + ln(1 - 1/alpha) - (ln delta + ln alpha)/(alpha - 1), at any one order",
-    verdict="holds",
 )
 def rdp_to_epsilon(effort: Effort) -> Iterator[Evidence]:
     """Search over two laws of three outcomes: delta at the returned epsilon."""
@@ -227,11 +222,10 @@ def gaussian_zcdp_ratio(std: float, delta: float) -> float:
     return gaussian_quotient(delta, std, privacy.zcdp_to_epsilon(zcdp.zcdp_gaussian(std), delta))
 
 
-@register(
+@holds(
     "bounds-6",
     "`zcdp_to_epsilon`, `zcdp_gaussian`; Canonne, Kamath, Steinke (2020)",
     "rho-zCDP implies the smallest epsilon that any order gives",
-    verdict="holds",
 )
 def zcdp_to_epsilon(effort: Effort) -> Iterator[Evidence]:
     """Search over two laws of three outcomes, and Gaussian noise by quadrature."""
@@ -253,11 +247,10 @@ def epsilon_to_zcdp_ratio(
     return gaussian_quotient(delta, std, epsilon)
 
 
-@register(
+@holds(
     "bounds-7",
     "`epsilon_to_zcdp`",
     "the rho of an (epsilon, delta) budget implies that budget",
-    verdict="holds",
 )
 def epsilon_to_zcdp(effort: Effort) -> Iterator[Evidence]:
     """Integrate Gaussian noise of that rho."""
@@ -296,11 +289,10 @@ def two_gaussians_ratio(
     return quotient(claimed, exact)
 
 
-@register(
+@holds(
     "bounds-8",
     "`gaussian_delta`; Balle, Wang (2018), Theorem 8",
     "the exact delta of Gaussian noise; several releases equal one whose mu^2 is the sum",
-    verdict="holds",
 )
 def gaussian_delta(effort: Effort) -> Iterator[Evidence]:
     """Integrate the definition, and two releases in turn."""
@@ -322,11 +314,10 @@ def gaussian_epsilon_ratio(
     return found if epsilon > 0.0 else min(found, 1.0)  # at 0 there is no smaller epsilon
 
 
-@register(
+@holds(
     "bounds-9",
     "`gaussian_epsilon`; Balle, Wang (2018)",
     "the smallest epsilon of Gaussian noise at delta",
-    verdict="holds",
 )
 def gaussian_epsilon(effort: Effort) -> Iterator[Evidence]:
     """Integrate delta at the returned epsilon."""
@@ -396,13 +387,12 @@ def blocks_ratio(
     return quotient(event.events[0].epsilon, abs(logs[0] - logs[1]))
 
 
-@register(
+@holds(
     "bounds-31",
     "`PerturbedMinimum`, `norm_shape`; Chaudhuri, Monteleoni, Sarwate (2011); Hardt, Talwar (2010)",
     "objective perturbation with noise in blocks costs the sum of the blocks' shifts over their "
     "scales plus k ln(1 + trace/(kc)); for logistic regression the latter is replaced by max_p (p "
     "a + ln(1 + 4 p (1 - p) trace/c)) - a, where a is the shift of one record",
-    verdict="holds",
 )
 def blocks_cost(effort: Effort) -> Iterator[Evidence]:
     """Search for the largest log ratio of the densities of two minimizers."""

@@ -26,9 +26,9 @@ from ...privacy.accounting.relations import ADD_OR_REMOVE_ONE, REPLACE_ONE
 from ...privacy.accounting.sampling import Poisson, WithReplacement
 from ...privacy.accounting.with_replacement import pure_with_replacement, rdp_with_replacement
 from ...privacy.events import Event, Gaussian, Laplace, Pure, Sampled
-from ..registry import Effort, Evidence, register
+from ..registry import Effort, Evidence
 from ..tools import Array, Laws, batch_means, gaussian_mixture, mixed, product, randomized_response
-from . import DELTA, EXCESS, LOSS, STD, attack
+from . import DELTA, EXCESS, LOSS, STD, attack, holds
 
 RATE = Range(1e-4, 1.0, log=True)
 SPREAD = Range(1e-3, 25.0, log=True)
@@ -68,11 +68,10 @@ def laplace_mean_ratio(
     return quotient(bound(1.0, scale, n, m), float(np.abs(logs[0] - logs[1]).max()))
 
 
-@register(
+@holds(
     "bounds-10",
     "`laplace_epsilon`, `Laplace`; Kuru et al. (2022), (3.3) and Proposition 3.1",
     "a Laplace release of an m-of-n mean loses ln(1 + (m/n)(e^{S1/(m b)} - 1)), replace-one",
-    verdict="holds",
 )
 def laplace_epsilon(effort: Effort) -> Iterator[Evidence]:
     """Search over records within L1 distance 1, with all batches."""
@@ -185,36 +184,28 @@ def attack_tables(
         yield from attack(effort, what, few_records, tiny, guesses=[known], **options)
 
 
-@register(
+@holds(
     "bounds-11",
     "`amplify_without_replacement`; Balle, Barthe, Gaboardi (2018), Theorem 9; "
     "Kuru et al. (2022), (3.5)",
     "m of n records: ln(1 + (m/n)(e^epsilon - 1)), replace-one",
-    verdict="holds",
 )
 def amplify_without_replacement(effort: Effort) -> Iterator[Evidence]:
     """Enumerate the batches; search over any mechanism."""
-
-    def bound(loss: float, fraction: float, n: int, m: int) -> float:
-        return float(privacy.amplify_without_replacement(loss, n, m))
-
-    ratio = partial(pure_ratio, bound=bound)
+    ratio = partial(
+        pure_ratio, bound=lambda loss, q, n, m: privacy.amplify_without_replacement(loss, n, m)
+    )
     yield from attack_tables(effort, ratio, REPLACE_ONE, {}, tight=1e-9, tolerance=1e-6)
 
 
-@register(
+@holds(
     "bounds-12",
     "`amplify_poisson`; Balle, Barthe, Gaboardi (2018), Theorem 8",
     "a Poisson batch: ln(1 + q (e^epsilon - 1)), add-or-remove-one",
-    verdict="holds",
 )
 def amplify_by_poisson(effort: Effort) -> Iterator[Evidence]:
     """Enumerate the batches; search over any mechanism."""
-
-    def bound(loss: float, fraction: float, n: int, m: int) -> float:
-        return float(amplify_poisson(loss, fraction))
-
-    ratio = partial(pure_ratio, bound=bound)
+    ratio = partial(pure_ratio, bound=lambda loss, q, n, m: amplify_poisson(loss, q))
     yield from attack_tables(effort, ratio, ADD_OR_REMOVE_ONE, {}, tight=1e-9, tolerance=1e-6)
 
 
@@ -239,11 +230,10 @@ def deamplify_ratio(
     return quotient(epsilon, worst)
 
 
-@register(
+@holds(
     "bounds-13",
     "`deamplify`, `deamplify_without_replacement`; Kuru et al. (2022), (3.5) inverted",
     "ln(1 + (e^epsilon - 1)/q) on the batch is epsilon after sampling, and not less",
-    verdict="holds",
 )
 def deamplified(effort: Effort) -> Iterator[Evidence]:
     """Search mechanisms of that loss on the batch, for both samplings."""
@@ -280,12 +270,11 @@ def poisson_gaussian_ratio(
     )
 
 
-@register(
+@holds(
     "bounds-14",
     "`rdp_poisson_gaussian`; Mironov, Talwar, Zhang (2019), Theorems 4 and 5",
     "the pair N(0, s^2), (1-q) N(0, s^2) + q N(1, s^2), in one direction, bounds both directions "
     "for any data",
-    verdict="holds",
 )
 def rdp_poisson_gaussian(effort: Effort) -> Iterator[Evidence]:
     """Integrate the mixtures over all batches, in both directions."""
@@ -298,19 +287,16 @@ def rdp_poisson_gaussian(effort: Effort) -> Iterator[Evidence]:
     yield from attack(effort, "two others", ratio, others, **options)
 
 
-@register(
+@holds(
     "bounds-15",
     "`rdp_poisson`; Chen and Lee (2020), Lemma 4, after Zhu, Wang (2019), Theorem 6",
     "a bound from the curve on the batch alone, with a factor 3; the chord between integer orders",
-    verdict="holds",
 )
 def rdp_poisson(effort: Effort) -> Iterator[Evidence]:
     """All batches, any mechanism, its own exact curve."""
-
-    def bound(order: float, curve: Any, loss: float, fraction: float, n: int, m: int) -> float:
-        return float(privacy.rdp_poisson(order, fraction, curve))
-
-    ratio = partial(renyi_ratio, bound=bound)
+    ratio = partial(
+        renyi_ratio, bound=lambda order, curve, loss, q, n, m: privacy.rdp_poisson(order, q, curve)
+    )
     yield from attack_tables(
         effort, ratio, ADD_OR_REMOVE_ONE, RENYI, usual=USUAL, cost=4, tolerance=1e-5
     )
@@ -357,11 +343,10 @@ def gaussian_and_response(excess: float, rate: float, std: float, response: floa
     return batch_ratio(order, rate, response, Gaussian(std, 1.0), gaussian_law(std, order))
 
 
-@register(
+@holds(
     "bounds-16",
     "`rdp_poisson(exact_pair=True)`, `Sampled`; errata 002-4, 002-10",
     "factor 1 for a batch of Gaussian, Laplace and pure releases: composed first, amplified once",
-    verdict="holds",
 )
 def rdp_poisson_of_pairs(effort: Effort) -> Iterator[Evidence]:
     """Mix products of pairs, in both directions."""
@@ -380,19 +365,16 @@ def rdp_poisson_of_pairs(effort: Effort) -> Iterator[Evidence]:
         yield from attack(effort, name, ratio, reals, cost=6, tolerance=1e-6)
 
 
-@register(
+@holds(
     "bounds-17",
     "`rdp_pure_poisson`",
     "the mixed pair of randomized response bounds any epsilon-private release, in both directions",
-    verdict="holds",
 )
 def rdp_of_pure_poisson(effort: Effort) -> Iterator[Evidence]:
     """Enumerate the batches; search over any mechanism."""
-
-    def bound(order: float, curve: Any, loss: float, fraction: float, n: int, m: int) -> float:
-        return float(rdp_pure_poisson(order, fraction, loss))
-
-    ratio = partial(renyi_ratio, bound=bound)
+    ratio = partial(
+        renyi_ratio, bound=lambda order, curve, loss, q, n, m: rdp_pure_poisson(order, q, loss)
+    )
     guess = {"excess": 1.0, "spread": 12.0}
     yield from attack_tables(
         effort, ratio, ADD_OR_REMOVE_ONE, RENYI, guess, cost=2, tight=1e-6, tolerance=1e-5
@@ -408,20 +390,20 @@ def without_replacement_gaussian_ratio(excess: float, std: float, m: int, data: 
     return pair_quotient(float(cost), laws, order=order, tolerance=1e-5)
 
 
-@register(
+@holds(
     "bounds-18",
     "`rdp_without_replacement`; Gao and Wright (2023), Theorem B.4; Wang, Balle, "
     "Kasiviswanathan (2019), Theorem 9",
     "a bound from the curve and the pure loss on a batch of m of n records, replace-one",
-    verdict="holds",
 )
 def rdp_without(effort: Effort) -> Iterator[Evidence]:
     """Enumerate the batches: any mechanism with its own curve, and Gaussian noise."""
-
-    def bound(order: float, curve: Any, loss: float, fraction: float, n: int, m: int) -> float:
-        return float(privacy.rdp_without_replacement(order, n, m, curve, loss))
-
-    ratio = partial(renyi_ratio, bound=bound)
+    ratio = partial(
+        renyi_ratio,
+        bound=lambda order, curve, loss, q, n, m: privacy.rdp_without_replacement(
+            order, n, m, curve, loss
+        ),
+    )
     yield from attack_tables(effort, ratio, REPLACE_ONE, RENYI, usual=USUAL, cost=3, tolerance=1e-5)
     space = {"excess": EXCESS, "std": STD, "m": Range(1, 2, integer=True)}
     space["data"] = Range(-0.5, 0.5, size=4)
@@ -432,19 +414,17 @@ def rdp_without(effort: Effort) -> Iterator[Evidence]:
     )
 
 
-@register(
+@holds(
     "bounds-19",
     "`rdp_pure_without_replacement`; Balle, Barthe, Gaboardi (2018); Zhu, Dong, Wang (2022)",
     "randomized response at the amplified loss x, made with probability (1 + e^x)/(1 + e^epsilon)",
-    verdict="holds",
 )
 def rdp_of_pure_without(effort: Effort) -> Iterator[Evidence]:
     """Enumerate the batches; search over any mechanism."""
-
-    def bound(order: float, curve: Any, loss: float, fraction: float, n: int, m: int) -> float:
-        return float(rdp_pure_without_replacement(order, n, m, loss))
-
-    ratio = partial(renyi_ratio, bound=bound)
+    ratio = partial(
+        renyi_ratio,
+        bound=lambda order, curve, loss, q, n, m: rdp_pure_without_replacement(order, n, m, loss),
+    )
     yield from attack_tables(effort, ratio, REPLACE_ONE, RENYI, usual=USUAL, cost=3, tolerance=1e-5)
 
 
@@ -490,12 +470,11 @@ def drawn_delta_ratio(std: float, m: int, data: Array, delta: float) -> float:
     return pair_quotient(delta, noisy(data, m, std), epsilon=epsilon, tolerance=1e-5)
 
 
-@register(
+@holds(
     "bounds-28",
     "`pure_with_replacement`, `rdp_with_replacement`, `pld_epsilon`; "
     "Balle, Barthe, Gaboardi (2018), Theorem 10",
     "m draws of n records: a record drawn k times moves k slots, replace-one",
-    verdict="holds",
 )
 def with_replacement(effort: Effort) -> Iterator[Evidence]:
     """Enumerate draws of records in [-1/2, 1/2]: Laplace noise at its kinks, Gaussian noise."""
@@ -543,12 +522,11 @@ def two_bins_ratio(
     return min(ratios, default=1.0)
 
 
-@register(
+@holds(
     "bounds-32",
     "`Epoch` of `BallsInBins`; Choquette-Choo et al. (2024), Lemma 3.2",
     "an epoch in which every record falls into one independently chosen batch loses no more than "
     "the pair of one record alone, spread onto a grid, in both directions",
-    verdict="holds",
 )
 def balls_in_bins(effort: Effort) -> Iterator[Evidence]:
     """Search two batches, a record that is removed or added, and another of any value."""
