@@ -72,3 +72,29 @@ def one_torch_thread():
     torch.manual_seed(0)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture
+def no_data(monkeypatch):
+    """Stand-ins, even where the data sets are available."""
+    monkeypatch.delenv("DPANALYSIS_DATA", raising=False)
+
+
+@pytest.fixture
+def made(no_data, monkeypatch, tmp_path):
+    """A function that computes and draws a figure with some settings changed."""
+    from dpanalysis import plotting
+
+    def make(module, changes):
+        original = module.settings
+        monkeypatch.setattr(module, "settings", lambda scale: {**original(scale), **changes})
+        tables = module.compute("quick", jobs=1, cache=tmp_path, progress=False)
+        with plotting.style():
+            module.draw(tables).savefig(tmp_path / "figure.png", dpi=40)
+        caption = module.caption(tables, "quick")
+        assert "\n\nPrivacy: " in caption and "\n\nDifferences from the paper: " in caption
+        for table in tables.values():
+            assert len({len(column) for column in table.values()}) == 1
+        return tables, " ".join(caption.split())
+
+    return make

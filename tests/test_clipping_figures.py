@@ -24,13 +24,9 @@ from figures import (
     sampling_schemes,
 )
 
+pytestmark = pytest.mark.usefixtures("no_data")
+
 DATA = os.environ.get("DPANALYSIS_DATA", "")
-
-
-@pytest.fixture(autouse=True)
-def no_data(monkeypatch):
-    """Use stand-ins, even where the data sets are available."""
-    monkeypatch.delenv("DPANALYSIS_DATA", raising=False)
 
 
 def cell(rule, model="linear", **changes):
@@ -49,20 +45,6 @@ def cell(rule, model="linear", **changes):
         "curves": True,
     }
     return _clipping.train_cell(**{**base, **changes})
-
-
-def made(module, changes, monkeypatch, tmp_path):
-    """Compute and draw a figure with some settings changed; return tables and caption."""
-    original = module.settings
-    monkeypatch.setattr(module, "settings", lambda scale: {**original(scale), **changes})
-    tables = module.compute("quick", jobs=1, cache=tmp_path, progress=False)
-    with plotting.style():
-        figure = module.draw(tables)
-        figure.savefig(tmp_path / "figure.png", dpi=40)
-    caption = module.caption(tables, "quick")
-    assert "\n\nPrivacy: " in caption and "\n\nDifferences from the paper: " in caption
-    assert all(len({len(column) for column in table.values()}) == 1 for table in tables.values())
-    return tables, " ".join(caption.split())
 
 
 # ---------------------------------------------------------------- the runs
@@ -235,10 +217,10 @@ def test_calibrated_noise_fits_and_hardly_less_does():
 
 
 @pytest.mark.slow
-def test_table(monkeypatch, tmp_path):
+def test_table(made):
     steps = {"linear": [8.0], "mlp": [8.0]}
     changes = {"epochs": 3, "iterations": 69, "step_sizes": steps, "seeds": 2}
-    tables, caption = made(clipping_table, changes, monkeypatch, tmp_path)
+    tables, caption = made(clipping_table, changes)
     best = tables["best"]
     assert len(best["rule"]) == 8 and (best["runs"] == 2).all()
     assert (best["epsilon_pld"] <= 3.0).all() and (best["epsilon_rdp"] > 3.0).all()
@@ -269,11 +251,11 @@ def test_table(monkeypatch, tmp_path):
 
 
 @pytest.mark.slow
-def test_epochs(monkeypatch, tmp_path):
+def test_epochs(made):
     original = clipping_epochs.settings("quick")
     changes = {"epochs": 3, "iterations": 135, "step_sizes": original["step_sizes"][-1:]}
     assert original["widenings"] == 0  # one run selects the step, another is drawn
-    tables, caption = made(clipping_epochs, changes, monkeypatch, tmp_path)
+    tables, caption = made(clipping_epochs, changes)
     curves = tables["curves"]
     assert set(clipping_epochs.QUANTITIES) <= set(curves)
     for model in _clipping.MODELS:
@@ -295,7 +277,7 @@ def test_epochs(monkeypatch, tmp_path):
 
 
 @pytest.mark.slow
-def test_privacy(monkeypatch, tmp_path):
+def test_privacy(made):
     original = clipping_privacy.settings("quick")
     changes = {
         "epochs": 2,
@@ -305,7 +287,7 @@ def test_privacy(monkeypatch, tmp_path):
         "epsilons_at_delta_1e-5": [0.1, 10.0],
         "deltas_at_epsilon_1": [1e-8, 1e-4],
     }
-    tables, _ = made(clipping_privacy, changes, monkeypatch, tmp_path)
+    tables, _ = made(clipping_privacy, changes)
     table = tables["accuracy"]
     for rule in ("GC", "VC"):
         rows = _clipping.where(table, varies="epsilon", model="linear", rule=rule)
@@ -316,11 +298,11 @@ def test_privacy(monkeypatch, tmp_path):
 
 
 @pytest.mark.slow
-def test_synthetic(monkeypatch, tmp_path):
+def test_synthetic(made):
     changes = {"step_sizes": [0.05], "seeds": 1, "clip_norms": [20.0, 80.0]}
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        tables, _ = made(clipping_synthetic, changes, monkeypatch, tmp_path)
+        tables, _ = made(clipping_synthetic, changes)
     for clip_norm in changes["clip_norms"]:
         GC, VC = (
             _clipping.where(tables["curves"], rule=rule, clip_norm=clip_norm)
@@ -333,9 +315,9 @@ def test_synthetic(monkeypatch, tmp_path):
 
 
 @pytest.mark.slow
-def test_gradients(monkeypatch, tmp_path):
+def test_gradients(made):
     changes = {"epochs": 4, "epochs_without_noise": 20, "measured_batches": 20}
-    tables, caption = made(clipping_gradients, changes, monkeypatch, tmp_path)
+    tables, caption = made(clipping_gradients, changes)
     orders, means = tables["by_order"], tables["weighted_means"]
     for training in clipping_gradients.TRAININGS:
         rows = _clipping.where(orders, training=training)
@@ -356,13 +338,11 @@ def test_gradients(monkeypatch, tmp_path):
 
 
 @pytest.mark.slow
-def test_heatmaps(monkeypatch, tmp_path):
+def test_heatmaps(monkeypatch, made):
     monkeypatch.setattr(clipping_heatmaps, "STEP_SIZES", (4.0, 8.0))
     monkeypatch.setattr(clipping_heatmaps, "RS", (1e-3, 1.0))
     monkeypatch.setattr(clipping_heatmaps, "CLIP_NORMS", (0.2, 20.0))
-    tables, caption = made(
-        clipping_heatmaps, {"epochs": 3, "iterations": 69}, monkeypatch, tmp_path
-    )
+    tables, caption = made(clipping_heatmaps, {"epochs": 3, "iterations": 69})
     table = tables["accuracy"]
     whole = len(table["rule"]) == 12  # on a part of MNIST one cell a rule is made
     assert whole or len(table["rule"]) == 3
@@ -409,7 +389,7 @@ def test_lazy(tmp_path):
 
 
 @pytest.mark.slow
-def test_seconds(monkeypatch, tmp_path):
+def test_seconds(made):
     problem = _clipping.load_problem("digits", True, "mlp")
     w, rule = problem.initial(rng=0)[None, :], dpa.clipping.Flat(0.5)
     rows = [np.array([3, 1, 4, 1, 5])]
@@ -417,7 +397,7 @@ def test_seconds(monkeypatch, tmp_path):
     np.testing.assert_allclose(one_by_one, problem.sums(w, rows, rule).gradient, atol=1e-12)
 
     changes = {"iterations_timed": 9, "repetitions": 3}
-    tables, caption = made(clipping_seconds, changes, monkeypatch, tmp_path)
+    tables, caption = made(clipping_seconds, changes)
     table = tables["seconds"]
     assert len(table["way"]) == 8 and "micro-batching" in caption
     assert (table["seconds_best"] <= table["seconds"]).all()
@@ -431,9 +411,9 @@ def test_seconds(monkeypatch, tmp_path):
 
 
 @pytest.mark.slow
-def test_sampling_schemes(monkeypatch, tmp_path):
+def test_sampling_schemes(made):
     changes = {"epochs": 1, "batches": 10, "epsilons": [4.0], "step_sizes": [1.0]}
-    tables, caption = made(sampling_schemes, changes, monkeypatch, tmp_path)
+    tables, caption = made(sampling_schemes, changes)
     costs = tables["costs"]
     assert (costs["at_least"] <= costs["epsilon"]).all()
     for scheme in sampling_schemes.SCHEMES:

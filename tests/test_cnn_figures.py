@@ -3,8 +3,6 @@
 import numpy as np
 import pytest
 
-from dpanalysis import plotting
-
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install torch==2.13.0")
 
 from figures import (  # noqa: E402
@@ -17,19 +15,6 @@ from figures import (  # noqa: E402
 )
 
 
-def made(module, changes, monkeypatch, tmp_path):
-    """Compute and draw a figure with some settings changed; return tables and caption."""
-    monkeypatch.delenv("DPANALYSIS_DATA", raising=False)  # the small data: the same code
-    original = module.settings
-    monkeypatch.setattr(module, "settings", lambda scale: {**original(scale), **changes})
-    tables = module.compute("quick", jobs=1, cache=tmp_path, progress=False)
-    with plotting.style():
-        module.draw(tables).savefig(tmp_path / "figure.png", dpi=40)
-    caption = module.caption(tables, "quick")
-    assert "\n\nPrivacy: " in caption and "\n\nDifferences from the paper: " in caption
-    return tables, " ".join(caption.split())
-
-
 def test_the_network_is_that_of_the_paper():
     assert sum(p.numel() for p in _cnn.network("mnist", 0).parameters()) == 26_010
     assert not np.array_equal(_cnn.start("digits", 0), _cnn.start("digits", 1))
@@ -37,26 +22,26 @@ def test_the_network_is_that_of_the_paper():
 
 
 @pytest.mark.slow
-def test_table(monkeypatch, tmp_path):
+def test_table(made):
     changes = {"epochs": 3, "seeds": 1, "step_sizes": [1.0, 2.0]}
-    tables, caption = made(cnn_table, changes, monkeypatch, tmp_path)
+    tables, caption = made(cnn_table, changes)
     assert tables["best"]["rule"].tolist() == ["GC", "Auto-S", "PSAC"]
     assert (tables["best"]["test_accuracy"] > 40.0).all()
     assert len(tables["runs"]["seed"]) == 6 and "published 98.24" in caption
 
 
 @pytest.mark.slow
-def test_gradients(monkeypatch, tmp_path):
+def test_gradients(made):
     changes = {"epochs": 1, "measured_batches": 2, "measured_batch_size": 8}
-    tables, _ = made(cnn_gradients, changes, monkeypatch, tmp_path)
+    tables, _ = made(cnn_gradients, changes)
     assert (np.abs(tables["weighted_means"]["cosine"]) <= 1.0 + 1e-9).all()
     assert set(tables["by_order"]["training"]) == {"private", "exact"}
 
 
 @pytest.mark.slow
-def test_heatmaps(monkeypatch, tmp_path):
+def test_heatmaps(made):
     changes = {"epochs": 1, "step_sizes": [0.5, 2.0], "rs": [0.1], "clip_norms": [0.1]}
-    tables, _ = made(cnn_heatmaps, changes, monkeypatch, tmp_path)
+    tables, _ = made(cnn_heatmaps, changes)
     assert len(tables["accuracy"]["rule"]) == 6
 
 
@@ -69,9 +54,9 @@ def test_a_gain_differs_from_the_published_one_beyond_the_spread_of_both(gain, a
 
 
 @pytest.mark.slow
-def test_clipping(monkeypatch, tmp_path):
+def test_clipping(made):
     changes = {"epochs": 2, "clip_norms": [1.0, 100.0], "iterations_timed": 2, "repetitions": 1}
-    tables, caption = made(cnn_clipping, changes, monkeypatch, tmp_path)
+    tables, caption = made(cnn_clipping, changes)
     ends = tables["ends"]
     frequency = {
         (rule, C): f
@@ -88,10 +73,10 @@ def test_clipping(monkeypatch, tmp_path):
 
 
 @pytest.mark.slow
-def test_search(monkeypatch, tmp_path):
+def test_search(made):
     tuned = {"DP-SGD": [0.1, 0.2], "DP-Adam": [0.002]}
     changes = {"iterations": 8, "every": 2, "tuned": tuned}
-    tables, caption = made(search_cnn, changes, monkeypatch, tmp_path)
+    tables, caption = made(search_cnn, changes)
     assert tables["tuning"]["method"].tolist() == ["DP-SGD", "DP-SGD", "DP-Adam"]
     assert set(tables["curves"]["method"]) == set(search_cnn.NAMES)
     assert "a smaller one" in caption

@@ -9,7 +9,6 @@ import pytest
 from scipy import stats
 
 import dpanalysis as dpa
-from dpanalysis import plotting
 from dpanalysis.papers.line_search.batch import lemma_4, search_curve
 from dpanalysis.privacy.events import AboveThreshold, Gaussian, Laplace, Sampled
 from figures import (
@@ -21,29 +20,11 @@ from figures import (
 )
 from figures._clipping import stack, welch_half, where
 
+pytestmark = pytest.mark.usefixtures("no_data")
+
 BUDGET = dpa.Budget(0.8, 1e-8, "add_or_remove_one")
 GRADIENT = Gaussian(50.0, 1.0)
 SEARCH = AboveThreshold("laplace", 20.0, 40.0, 1.0, 20, shared=True)  # epsilon_BT = .1
-
-
-@pytest.fixture(autouse=True)
-def no_data(monkeypatch):
-    """Use stand-ins, even where the data sets are available."""
-    monkeypatch.delenv("DPANALYSIS_DATA", raising=False)
-
-
-def made(module, changes, monkeypatch, tmp_path):
-    """Compute and draw a figure with some settings changed; return tables and caption."""
-    original = module.settings
-    monkeypatch.setattr(module, "settings", lambda scale: {**original(scale), **changes})
-    tables = module.compute("quick", jobs=1, cache=tmp_path, progress=False)
-    with plotting.style():
-        figure = module.draw(tables)
-        figure.savefig(tmp_path / "figure.png", dpi=40)
-    caption = module.caption(tables, "quick")
-    assert "\n\nPrivacy: " in caption and "\n\nDifferences from the paper: " in caption
-    assert all(len({len(column) for column in table.values()}) == 1 for table in tables.values())
-    return tables, " ".join(caption.split())
 
 
 # ---------------------------------------------------------------- the printed accounting
@@ -212,10 +193,10 @@ def test_every_method_runs_and_can_be_repeated(name, loss):
 
 
 @pytest.mark.slow
-def test_accuracy(monkeypatch, tmp_path):
+def test_accuracy(made):
     names = ["DP-BLSGD", "DP-BLSGD, as printed", "DP-SGD", "ObjPert", "non-private", "majority"]
     changes = {"share": 10, "epsilons": [0.2, 1.6], "losses": ["logistic"], "methods": names}
-    tables, caption = made(search_accuracy, changes, monkeypatch, tmp_path)
+    tables, caption = made(search_accuracy, changes)
     means = tables["means"]
     levels = {
         name: where(means, method=name)["accuracy"][-1]  # at the largest epsilon
@@ -237,7 +218,7 @@ def test_accuracy(monkeypatch, tmp_path):
 
 
 @pytest.mark.slow
-def test_hyperparameters(monkeypatch, tmp_path):
+def test_hyperparameters(made):
     changes = {
         "sufficient_decrease": [0.1, 0.5],
         "backtrack": [0.8],
@@ -247,7 +228,7 @@ def test_hyperparameters(monkeypatch, tmp_path):
     }
     cells = search_hyperparameters.cells("quick")
     assert len(cells) == len({str(cell) for cell in cells})  # none twice
-    tables, _ = made(search_hyperparameters, changes, monkeypatch, tmp_path)
+    tables, _ = made(search_hyperparameters, changes)
     table = tables["accuracy"]
     default = where(table, parameter="backtrack", epsilon=1.6, accounting="correct")
     for name, value in search_hyperparameters.DEFAULTS.items():
@@ -358,8 +339,8 @@ def test_what_line_searches_lead_by_counts_intervals_and_means():
 
 
 @pytest.mark.slow
-def test_evaluations(monkeypatch, tmp_path):
-    tables, _ = made(search_evaluations, {"q": [0.1, 1.0]}, monkeypatch, tmp_path)
+def test_evaluations(made):
+    tables, _ = made(search_evaluations, {"q": [0.1, 1.0]})
     table = tables["evaluations"]
     for accounting in _search.ACCOUNTINGS:
         part, full = (where(table, accounting=accounting, q=rate) for rate in (0.1, 1.0))
@@ -369,9 +350,9 @@ def test_evaluations(monkeypatch, tmp_path):
 
 
 @pytest.mark.slow
-def test_mlp(monkeypatch, tmp_path):
+def test_mlp(made):
     changes = {"iterations": 40, "every": 10}
-    tables, caption = made(search_mlp, changes, monkeypatch, tmp_path)
+    tables, caption = made(search_mlp, changes)
     curves, spent = tables["curves"], tables["epsilons"]
     search, sgd = (where(curves, method=name) for name in ("DP-BLSGD", "DP-SGD"))
     assert search["test_accuracy"][1] > sgd["test_accuracy"][1] + 0.1  # faster at first

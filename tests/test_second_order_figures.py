@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from dpanalysis import plotting
 from figures import (
     _second_order,
     second_order_complexity,
@@ -17,26 +16,9 @@ from figures import (
 )
 from figures._clipping import where
 
+pytestmark = pytest.mark.usefixtures("no_data")
+
 DATA = os.environ.get("DPANALYSIS_DATA")
-
-
-@pytest.fixture(autouse=True)
-def no_data(monkeypatch):
-    """Use stand-ins, even where the data sets are available."""
-    monkeypatch.delenv("DPANALYSIS_DATA", raising=False)
-
-
-def made(module, changes, monkeypatch, tmp_path):
-    """Compute and draw a figure with some settings changed; return tables and caption."""
-    original = module.settings
-    monkeypatch.setattr(module, "settings", lambda scale: {**original(scale), **changes})
-    tables = module.compute("quick", jobs=1, cache=tmp_path, progress=False)
-    with plotting.style():
-        module.draw(tables).savefig(tmp_path / "figure.png", dpi=40)
-    caption = module.caption(tables, "quick")
-    assert "\n\nPrivacy: " in caption and "\n\nDifferences from the paper: " in caption
-    assert all(len({len(column) for column in table.values()}) == 1 for table in tables.values())
-    return tables, " ".join(caption.split())
 
 
 # ---------------------------------------------------------------- the runs
@@ -177,9 +159,9 @@ def test_random_starts():
 
 
 @pytest.mark.slow
-def test_tables(monkeypatch, tmp_path):
+def test_tables(made):
     changes = {"epsilons": [1.0], "seeds": 1, "cut_after": 10, "starts": ["zero"]}
-    tables, caption = made(second_order_tables, changes, monkeypatch, tmp_path)
+    tables, caption = made(second_order_tables, changes)
     means = where(tables["means"], sensitivity="sharp")
     assert means["method"].tolist() == list(_second_order.METHODS)
     stopped = dict(zip(means["method"].tolist(), means["stopped"].tolist(), strict=True))
@@ -219,10 +201,8 @@ def test_runs_with_unit_constants(monkeypatch):
 
 
 @pytest.mark.slow
-def test_saddle(monkeypatch, tmp_path):
-    tables, caption = made(
-        second_order_saddle, {"seeds": 1, "epsilons": [1.0]}, monkeypatch, tmp_path
-    )
+def test_saddle(made):
+    tables, caption = made(second_order_saddle, {"seeds": 1, "epsilons": [1.0]})
     means = where(tables["means"], sensitivity="sharp")
     loss = dict(zip(means["method"].tolist(), means["loss"].tolist(), strict=True))
     least = dict(zip(means["method"].tolist(), means["smallest_eigenvalue"].tolist(), strict=True))
@@ -237,9 +217,9 @@ def test_saddle(monkeypatch, tmp_path):
 
 
 @pytest.mark.slow
-def test_complexity(monkeypatch, tmp_path):
+def test_complexity(made):
     changes = {"alphas": [0.01, 0.1], "dimensions": [2, 54, 1000]}
-    tables, _ = made(second_order_complexity, changes, monkeypatch, tmp_path)
+    tables, _ = made(second_order_complexity, changes)
     for name in ("by_alpha", "by_dimension"):
         for step in second_order_complexity.STEPS:
             printed, sharp, best = (
