@@ -5,24 +5,18 @@ import math
 import numpy as np
 import pytest
 from scipy import stats
+from small_runs import logistic, unrolled
 
 import dpanalysis as dpa
 from dpanalysis import privacy
 from dpanalysis.audit import hockey_stick, renyi_divergence, report_noisy_min_distribution
 from dpanalysis.methods.line_search import GradientSearch
 from dpanalysis.privacy import mechanisms
-from dpanalysis.privacy.events import BoundedRange, Gaussian, Pure, Repeated
+from dpanalysis.privacy.events import BoundedRange, Gaussian, Pure
 from dpanalysis.privacy.queries import NoisyMin
 
 AdaptiveGD = dpa.methods.AdaptiveGD
 ADD, REPLACE = "add_or_remove_one", "replace_one"
-
-
-def logistic(n=300, d=4, seed=0):
-    rng = np.random.default_rng(seed)
-    X = rng.uniform(-1.0, 1.0, size=(n, d))
-    y = np.where(X @ np.arange(1.0, d + 1.0) + 0.3 * rng.normal(size=n) > 0.0, 1.0, -1.0)
-    return dpa.ERM(X, y, dpa.losses.Logistic(), dpa.regularizers.L2(0.01))
 
 
 def test_an_exact_run_takes_the_best_of_the_grid():
@@ -114,14 +108,6 @@ def test_index_zero_leads_to_another_measurement(monkeypatch):
     first = -0.5 * mean / np.linalg.norm(mean)
     np.testing.assert_allclose(result.history["iterate"][1, 0], first)
     np.testing.assert_allclose(result.history["rho"][1:, 0], 0.0225)
-
-
-def unrolled(ledger):
-    return [
-        each
-        for event in ledger
-        for each in ([event.event] * event.count if isinstance(event, Repeated) else [event])
-    ]
 
 
 @pytest.mark.slow

@@ -6,11 +6,12 @@ import math
 
 import numpy as np
 import pytest
+from small_runs import logistic, unrolled
 
 import dpanalysis as dpa
 from dpanalysis.audit import verify_privacy
 from dpanalysis.methods.line_search import AttemptBudget, GradientSearch, angle_between
-from dpanalysis.privacy.events import AboveThreshold, Gaussian, Repeated, Sampled
+from dpanalysis.privacy.events import AboveThreshold, Gaussian, Sampled
 from dpanalysis.privacy.oracle import PrivateOracle
 from dpanalysis.privacy.queries import FirstDecrease
 from dpanalysis.privacy.queries import values as decrease
@@ -23,13 +24,6 @@ BOTH = {"gd": M.LineSearchGD, "sgd": lambda **o: M.LineSearchSGD(dpa.Full(), **o
 @pytest.fixture(params=BOTH)
 def build(request):
     return BOTH[request.param]
-
-
-def logistic(n=300, d=4, seed=0):
-    rng = np.random.default_rng(seed)
-    X = rng.uniform(-1.0, 1.0, size=(n, d))
-    y = np.where(X @ np.arange(1.0, d + 1.0) + 0.3 * rng.normal(size=n) > 0.0, 1.0, -1.0)
-    return dpa.ERM(X, y, dpa.losses.Logistic(), dpa.regularizers.L2(0.01))
 
 
 def fake(monkeypatch, gradients, answers):
@@ -180,14 +174,6 @@ def test_a_fresh_batch_is_a_separate_event():
         assert isinstance(gradient, Sampled) and isinstance(gradient.events[0], Gaussian)
         assert isinstance(search, Sampled) and isinstance(search.events[0], AboveThreshold)
         assert len(gradient.events) == len(search.events) == 1
-
-
-def unrolled(ledger):
-    return [
-        each
-        for event in ledger
-        for each in ([event.event] * event.count if isinstance(event, Repeated) else [event])
-    ]
 
 
 # --- when the search fails ---

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
+from small_runs import problem_of, quiet
 
 import dpanalysis as dpa
 from dpanalysis import privacy, theory
@@ -58,14 +59,6 @@ class Shaken(dpa.ERM):
         return super().hessian_sum(w, rows) + self.n * noise
 
 
-def problem_of(n=60, d=3, strength=1e-3, seed=0, kind=dpa.ERM, loss=LOGISTIC):
-    rng = np.random.default_rng(seed)
-    X = rng.normal(size=(n, d))
-    y = np.where(X @ np.arange(1.0, d + 1.0) + rng.normal(size=n) > 0, 1.0, -1.0)
-    penalty = dpa.regularizers.GemanMcClure(strength)
-    return kind(X, y, loss, penalty, dpa.RowBound(2, 1.0, "clip"))
-
-
 def saddle():
     """A problem and a stationary point of it that curves downwards along the first axis.
 
@@ -78,12 +71,6 @@ def saddle():
     assert strength > 1.0
     penalty = dpa.regularizers.GemanMcClure(strength)
     return dpa.ERM(np.tile(row, (50, 1)), np.ones(50), LOGISTIC, penalty, dpa.RowBound(2, 1.0)), w
-
-
-def quiet(*arguments, **options):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        return dpa.minimize(*arguments, **options)
 
 
 @pytest.mark.parametrize("step", SHARES)

@@ -1,12 +1,12 @@
 """Baselines of Gao and Wright (2023): the trust-region subproblem, and the two methods."""
 
 import math
-import warnings
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from small_runs import problem_of, quiet
 
 import dpanalysis as dpa
 from dpanalysis.methods import NoisyGradientDescent2NS, TrustRegion
@@ -62,20 +62,6 @@ def test_the_hard_case_by_hand():
     assert nu == 0.0 and np.linalg.norm(h) < 1e-9
     with pytest.raises(ValueError, match="radius"):
         trust_region_step(np.zeros(2), np.eye(2), 0.0)
-
-
-def problem_of(n=60, strength=1e-3, seed=0):
-    rng = np.random.default_rng(seed)
-    X = rng.normal(size=(n, 3))
-    y = np.where(X @ np.arange(1.0, 4.0) + rng.normal(size=n) > 0, 1.0, -1.0)
-    penalty = dpa.regularizers.GemanMcClure(strength)
-    return dpa.ERM(X, y, dpa.losses.Logistic(), penalty, dpa.RowBound(2, 1.0, "clip"))
-
-
-def quiet(*arguments, **options):
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        return dpa.minimize(*arguments, **options)
 
 
 @pytest.mark.slow
