@@ -42,6 +42,13 @@ def test_pure_losses(cap, shared, loss):
     assert AboveThreshold("laplace", 2.0, 4.0, 0.0, cap, shared).pure_cost() == 0.0
 
 
+def test_a_tiny_sensitivity_needs_no_cap():
+    event = AboveThreshold("laplace", 1.0, 2.0, 1e-170, None)
+    assert event.rdp_cost([2.0, 8.0]).tolist() == [0.0, 0.0]
+    assert privacy.epsilon(event, 1e-5, "replace_one", "rdp") == 0.0
+    assert event.pure_cost() == pytest.approx(2e-170)
+
+
 def test_gaussian_noise_has_no_pure_loss_and_needs_a_cap():
     assert math.isinf(AboveThreshold("gaussian", 2.0, 4.0, 1.0, 5).pure_cost())
     with pytest.raises(ValueError, match="max_queries must be finite"):

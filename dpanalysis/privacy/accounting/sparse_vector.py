@@ -183,7 +183,7 @@ def _bound(
     """Return the smallest of the bounds of this module's docstring at one order."""
     laplace = noise == "laplace"
     release = rdp_laplace if laplace else lambda a, shift: rdp_gaussian(a, 1.0 / shift)
-    bounds = [cap * release(order, 1.0 / second)]
+    bounds = [cap * release(order, 1.0 / second)] if math.isfinite(cap) else []
     # Queries that share a value have sensitivity 1 too, and that bound may be smaller.
     kinds = [(2.0 * second, True), (second, False)] if shared else [(second, False)]
     for scale, _ in kinds:
