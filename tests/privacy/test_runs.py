@@ -280,7 +280,7 @@ def test_a_large_delta_is_reported():
         ({"sampling": "fixed size"}, "takes exactly one of: n and batch_size; got batches"),
         ({"sampling": "poisson", "batches": None, "rate": 1.5}, r"rate must lie in \(0, 1\]"),
         ({"delta": 0.0}, r"delta must lie in \(0, 1\)"),
-        ({"noise_multiplier": 0.0}, "noise_multiplier must lie in"),
+        *(({"noise_multiplier": x}, "noise_multiplier must lie in") for x in (0.0, 1e-21, 1e101)),
         ({"epochs": 2.5}, "epochs must be an integer"),
     ],
 )
@@ -288,6 +288,16 @@ def test_errors_name_what_is_allowed(arguments, match):
     usual = {"noise_multiplier": 1.0, "sampling": "shuffle", "batches": 10, "epochs": 3}
     with pytest.raises((TypeError, ValueError), match=match):
         dpa.accounting(**{**usual, "delta": 1e-5, **arguments})
+
+
+@pytest.mark.parametrize("drawn", ["poisson", "shuffle", "balls in bins", "cyclic"])
+def test_the_least_and_the_most_noise_have_a_bound(drawn):
+    """Squares overflowed, or were divided by after they had vanished."""
+    most, least = (
+        dpa.accounting(noise, sampling=drawn, batches=10, epochs=1, delta=1e-5).epsilon
+        for noise in (1e100, 1e-20)
+    )
+    assert most == 0.0 and 1e39 < least < math.inf
 
 
 def test_fixed_sizes_may_go_by_the_name_of_their_class():

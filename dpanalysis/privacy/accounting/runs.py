@@ -303,7 +303,8 @@ def accounting(
     Parameters
     ----------
     noise_multiplier : float
-        Standard deviation of the noise on the SUM of clipped gradients, over the clip norm C.
+        Standard deviation of the noise on the SUM of clipped gradients, over the clip norm C, in
+        [1e-20, 1e100].
     epsilon : float
         In its place: then the smallest noise multiplier is found whose upper bound is at most this.
     sampling : str
@@ -401,7 +402,8 @@ def accounting(
 
     neighbours = _accounted(answer(1.0).relation)
     if epsilon is None:
-        sigma = check_positive("noise_multiplier", noise_multiplier)
+        # Beyond these, squares of its reciprocal overflow, or vanish.
+        sigma = check_number("noise_multiplier", noise_multiplier, low=1e-20, high=1e100)
     else:
         budget = Budget(check_positive("epsilon", epsilon), delta, neighbours)
         least = calibrate(lambda sigma: answer(sigma).release, budget, (1e-3, 1e9))
