@@ -37,6 +37,12 @@ def check_array(
     return array
 
 
+def check_kind(name: str, value: Any, kind: type) -> None:
+    """Raise TypeError, naming it, unless ``value`` is an object of this class."""
+    if not isinstance(value, kind):
+        raise TypeError(f"{name} must be of the class {kind.__name__}, got {value!r}")
+
+
 def check_constants(mu: Any, L: Any) -> tuple[float, float]:
     """Return the strong convexity and smoothness constants, ``0 < mu <= L``, as floats."""
     mu = check_positive("mu", mu)

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from .._validation import check_choice, check_int, check_number, check_positive
 from ..privacy.accounting.pure import deamplify
-from ._arguments import FloatArray, check_array, check_constants
+from ._arguments import FloatArray, check_array, check_constants, check_kind
 from .nesterov import multistage_recursion
 from .recursion import ErrorRecursion, noise_second_moment, subsampling_variance
 
@@ -366,6 +366,7 @@ def horizon_bounds(
     epsilon = check_positive("epsilon", epsilon)
     n_, m_ = check_sizes(check_int("n", n, low=1), m)
     assert n_ is not None and m_ is not None
+    check_kind("recursion", recursion, ErrorRecursion)
     start, factors, gains = recursion
     horizon = factors.size
     counts = np.arange(1, horizon + 1)

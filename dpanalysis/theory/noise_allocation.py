@@ -155,7 +155,7 @@ def allocation_certificate(
             "method must have iterations and state_space(iteration), as GradientDescent, HeavyBall "
             f"and Nesterov have, got {method!r}"
         )
-    eigenvalues, _ = as_spectrum(spectrum)
+    eigenvalues, _ = as_spectrum(spectrum, name="spectrum")
     halves = 0.5 * eigenvalues if weights is None else check_array("weights", weights, low=0.0)
     if halves.shape not in ((), eigenvalues.shape):
         raise ValueError(
@@ -230,7 +230,7 @@ def noise_floor(spectrum: ArrayLike, sensitivity: float, mu: float, n: int = 1) 
     >>> noise_floor([1.0, 0.5], sensitivity=1.0, mu=1.0, n=100)
     8.7296e-05
     """
-    eigenvalues, _ = as_spectrum(spectrum)
+    eigenvalues, _ = as_spectrum(spectrum, name="spectrum")
     shift = check_number("sensitivity", sensitivity, low=0.0) / check_int("n", n, low=1)
     squared = check_positive("mu", mu) ** 2
     if squared > 700.0:

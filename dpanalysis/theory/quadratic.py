@@ -61,12 +61,12 @@ def nesterov_recurrence(
 
 
 def as_spectrum(
-    eigenvalues: ArrayLike, initial_error: ArrayLike | None = None
+    eigenvalues: ArrayLike, initial_error: ArrayLike | None = None, name: str = "eigenvalues"
 ) -> tuple[FloatArray, FloatArray]:
     """Return eigenvalues ``(d,)`` and initial error ``w_0 - w*`` broadcast to ``(d,)``."""
-    spectrum = np.atleast_1d(check_array("eigenvalues", eigenvalues, low=0.0, low_open=True))
+    spectrum = np.atleast_1d(check_array(name, eigenvalues, low=0.0, low_open=True))
     if spectrum.ndim != 1 or spectrum.size == 0:
-        raise ValueError(f"eigenvalues must be a number or of shape (d,), got {spectrum.shape}")
+        raise ValueError(f"{name} must be a number or of shape (d,), d >= 1, got {spectrum.shape}")
     error = check_array("initial_error", 0.0 if initial_error is None else initial_error)
     if error.ndim and error.shape != spectrum.shape:
         raise ValueError(

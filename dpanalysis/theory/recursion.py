@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .._validation import as_scalar, check_int, check_number
-from ._arguments import FloatArray, check_array, check_constants
+from ._arguments import FloatArray, check_array, check_constants, check_kind
 from .lmi import Certificate
 
 
@@ -181,6 +181,7 @@ def heavy_ball_recursion(iterations: int, certificate: Certificate) -> ErrorRecu
     array([0.25, 0.25])
     """
     iterations = check_int("iterations", iterations, low=1)
+    check_kind("certificate", certificate, Certificate)
     scale = certificate.value_coefficient
     return ErrorRecursion(
         certificate.lyapunov(gap=1.0) / scale,

@@ -152,7 +152,7 @@ def line_search_decreases(
 ) -> tuple[float, float]:
     """Return the least decrease of a searched step along the gradient, and along curvature."""
     eps_g, eps_H, G, M = _check_tolerances(eps_g, eps_H, G, M)
-    c1, c_H = check_fraction("c1", c1), float(c_H)
+    c1, c_H = check_fraction("c1", c1), check_number("c_H", c_H)
     name = f"c_g with c1 = {c1:g}"
     c_g = check_number(name, c_g, low=0.0, high=1.0 - c1, low_open=True, high_open=True)
     _, t2 = curvature_roots(c, c2, c_H)

@@ -22,6 +22,7 @@ from .._validation import (
     check_positive,
     plain_numbers,
 )
+from ._arguments import check_kind
 from .second_order import (
     SecondOrderConstants,
     curvature_roots,
@@ -272,6 +273,7 @@ def sample_complexity(target: SecondOrderTarget, shares: Shares) -> SampleComple
     >>> sample_complexity(target, Shares(0.1, 0.25, 0.1))
     SampleComplexity(n=215648, iterations=195, gradient=215647.2, hessian=29797.2, search=0.0)
     """
+    check_kind("target", target, SecondOrderTarget)
     check_shares(shares)
     iterations = iteration_bound(target.gap, min(target.decreases(shares)))
     *noise, hessian, from_gradient, from_curvature = target.sizes(shares, iterations)
@@ -349,6 +351,7 @@ def best_shares(target: SecondOrderTarget, step: str = "short") -> Shares:
     [511904, 338521]
     """
     check_choice("step", step, ("short", "line_search"))
+    check_kind("target", target, SecondOrderTarget)
     search = step == "line_search"
     shares = _searched_shares if search else _short_shares
 

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import lambertw
 
-from .._validation import as_scalar, check_int, check_number
+from .._validation import as_scalar, check_int, check_number, check_reals
 from ._arguments import FloatArray, check_array
 
 _UNIT = 2.0**-53
@@ -83,7 +83,7 @@ def spectral_bound(matrix: ArrayLike, excess: float = 1e-3) -> float | FloatArra
     array([6., 6.])
     """
     check_number("excess", excess, low=1e-15, high=1.0)
-    B = np.asarray(matrix, dtype=np.float64)
+    B = check_reals("matrix", matrix)
     if B.ndim < 2 or not B.size:
         raise ValueError(f"matrix must have shape (..., m, n), got {B.shape}")
     found = [_bound(each, excess) for each in B.reshape(-1, *B.shape[-2:])]

@@ -164,11 +164,11 @@ def test_floor_scales():
     "call, error, match",
     [
         (lambda: theory.allocation_certificate("GD", [1.0]), TypeError, "state_space"),
-        (lambda: theory.allocation_certificate(GradientDescent(1.0, 2), []), ValueError, "eigen"),
+        (lambda: theory.allocation_certificate(GradientDescent(1.0, 2), []), ValueError, "spectr"),
         (
             lambda: theory.allocation_certificate(GradientDescent(1.0, 2), [0.0]),
             ValueError,
-            "eigen",
+            "spectr",
         ),
         (
             lambda: theory.allocation_certificate(GradientDescent(1.0, 2), [1.0], [1.0, 2.0]),

@@ -7,6 +7,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from dpanalysis import theory
+from dpanalysis.methods import HeavyBall
 from dpanalysis.theory.quadratic import (
     heavy_ball_recurrence,
     nesterov_recurrence,
@@ -254,3 +255,30 @@ def test_the_bound_has_the_largest_norm_of_the_powers():
     ]
     found = theory.heavy_ball_bound(spectrum, alpha, beta, 0.0, [1.0, 0.0, 0.0], times)
     np.testing.assert_allclose(found, 0.5 * np.square(norms) * 2.0, rtol=1e-12)
+
+
+TARGET = theory.SecondOrderTarget(0.1, 0.3, theory.second_order_constants(1.0, 0.1), 20, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        (lambda x: theory.noise_floor(x, 1.0, 0.1), "spectrum"),
+        (lambda x: theory.allocation_certificate(HeavyBall(0.2, 0.5, 3), x), "spectrum"),
+        (lambda x: theory.nesterov_stationary_gap(x, 0.5, 0.1, 0.1), "eigenvalues"),
+        (lambda x: theory.heavy_ball_recursion(5, x), "certificate"),
+        (lambda x: theory.horizon_bounds(x, 0.7, 5, 1.0, 100, 1.0), "recursion"),
+        (theory.best_shares, "target"),
+        (lambda x: theory.sample_complexity(x, theory.Shares(0.1, 0.1, 0.1)), "target"),
+        (lambda x: theory.sample_complexity(TARGET, x), "shares"),
+        (theory.spectral_bound, "matrix"),
+        (
+            lambda x: theory.min_decrease_line_search(0.1, 0.1, 1, 1, 0.1, 0.1, 0.1, 0.5, x),
+            "c_H",
+        ),
+    ],
+)
+@pytest.mark.parametrize("value", ["0.5", None, []])
+def test_an_argument_of_a_wrong_type_is_named(call, name, value):
+    with pytest.raises((TypeError, ValueError), match=rf"\b{name} must "):
+        call(value)
