@@ -306,6 +306,14 @@ def test_malformed_csv(tmp_path, text, message, space):
         datasets.load_csv(path)
 
 
+@pytest.mark.parametrize("missing", ["NA", None])
+def test_csv_takes_missing_texts_in_a_list(missing, tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("job,label\nNA,1\nN,1\n")
+    with pytest.raises(TypeError, match=f"missing must be a list of texts .*, got {missing!r}"):
+        datasets.load_csv(path, label="label", columns={"job": ["a", "b"]}, missing=missing)
+
+
 def test_csv_arguments(tmp_path):
     path = write(tmp_path / "f.csv", "a,b,y\n1,u,0\n")
     with pytest.raises(ValueError, match="column 'z' is not one of 'a', 'b', 'y'"):

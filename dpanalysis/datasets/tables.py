@@ -13,7 +13,7 @@ from __future__ import annotations
 import csv
 import io
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -116,6 +116,8 @@ def load_csv(
         raise ValueError(f"delimiter must be one character, got {delimiter!r}")
     _check_mapping("columns", columns, "{'age': (0, 100), 'job': ['clerk', 'nurse']}")
     _check_mapping("labels", labels, "{'no': -1, 'yes': 1}")
+    if isinstance(missing, str) or not isinstance(missing, Iterable):  # its letters, if a text
+        raise TypeError(f"missing must be a list of texts such as ['?', 'NA'], got {missing!r}")
     for name, domain in (columns or {}).items():
         _check_domain(f"columns[{name!r}]", domain)
     content = read_bytes(path)
