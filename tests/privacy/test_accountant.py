@@ -522,6 +522,9 @@ def test_the_relations_of_nested_events_are_checked():
 def test_arguments_that_are_no_events_and_no_budget_are_named():
     with pytest.raises(TypeError, match="events must be an event or a sequence of events, got 5"):
         privacy.fits(5, privacy.Budget(1.0))
+    for events in (5, None, "gaussian"):
+        with pytest.raises(TypeError, match=f"events must be an event .*, got {events!r}"):
+            privacy.privacy_curve(events, "replace_one")
     with pytest.raises(TypeError, match="budget must be a Budget"):
         privacy.fits(privacy.events.Pure(0.5), 1.0)
     noisy = lambda scale: privacy.events.Gaussian(scale, 1.0)  # noqa: E731

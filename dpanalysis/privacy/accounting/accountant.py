@@ -44,13 +44,20 @@ _IS_IMMUTABLE = attrgetter("immutable")
 _FULL_ORDERS = np.concatenate([1.0 + np.geomspace(1e-4, 1e8, 241), [np.inf]])
 
 
+def listed(events: Events) -> list[Event]:
+    """Return one event or several as a list, or raise TypeError."""
+    if isinstance(events, Event):
+        return [events]
+    if isinstance(events, str) or not isinstance(events, Iterable):
+        raise TypeError(f"events must be an event or a sequence of events, got {events!r}")
+    return list(events)
+
+
 def group(events: Events, relation: str) -> dict[Event, int]:
     """Return the count of each event, checked and expanded into its :meth:`Event.parts`."""
     check_relation(relation)
-    if not isinstance(events, Iterable | Event):
-        raise TypeError(f"events must be an event or a sequence of events, got {events!r}")
     counts: dict[Event, int] = {}
-    pending = list(zip([events] if isinstance(events, Event) else events, repeat(1)))
+    pending = list(zip(listed(events), repeat(1)))
     while pending:
         event, count = pending.pop()
         check_event(event, relation)

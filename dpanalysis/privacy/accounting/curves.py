@@ -27,9 +27,9 @@ from numpy.typing import ArrayLike
 from scipy import special
 
 from ..._validation import as_scalar, check_fraction, check_number, check_reals
-from .accountant import Events, Groups, _applicable, _epsilon_by, epsilon, group
+from .accountant import Events, Groups, _applicable, _epsilon_by, epsilon, group, listed
 from .epochs import Epoch
-from .events import Event, Sampled, counted_gaussian_terms
+from .events import Sampled, counted_gaussian_terms
 from .pairs import Array
 from .pld import _MOST_CELLS, _cell_width, _compose, has_profiles, pairs_of
 from .zcdp import gaussian_divergence, gaussian_epsilon, real_losses
@@ -308,7 +308,7 @@ def privacy_curve(events: Events, relation: str) -> PrivacyCurve:
     >>> round(curve.epsilon(1e-5), 2), round(curve.true_positive_rate(0.01), 3)
     (1.83, 0.029)
     """
-    kept = [events] if isinstance(events, Event) else list(events)
+    kept = listed(events)
     groups = group(kept, relation)
     terms = counted_gaussian_terms(groups.items())
     if terms is not None and terms[0].size == 1 and terms[1][0] == 1.0 and terms[2] == 0.0:
