@@ -190,6 +190,7 @@ def assert_private(
     AssertionError: refuted: epsilon >= 0.9... where 0.5 is claimed ...
     """
     confidence = check_fraction("confidence", confidence)
+    samples = check_int("samples", samples, low=1)
     seconds = check_number("seconds", seconds, low=0.0)
     end = time.monotonic() + check_number("time_limit", time_limit, low=0.0, finite=False)
     if relation is not None:

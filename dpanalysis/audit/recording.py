@@ -255,7 +255,7 @@ def record(
         sensitivity = check_number("sensitivity", sensitivity, low=0.0)
     seconds = check_number("seconds", seconds, low=0.0)
     known = asked or ParsedClaim("epsilon", 0.0, 0.0)
-    check_inputs(function, dataset, neighbour, relation, known, vectorized)
+    check_inputs(function, dataset, neighbour, relation, known, vectorized, "function")
     while True:
         loaded = "torch" in sys.modules
         with intercept(function) as held:

@@ -308,10 +308,11 @@ def check_inputs(
     relation: str | None,
     claim: ParsedClaim,
     vectorized: Any,
+    name: str = "mechanism",
 ) -> None:
     """Raise unless a mechanism can be run on two neighbouring inputs."""
     if not callable(mechanism):
-        raise TypeError(f"mechanism must be callable, got {mechanism!r}")
+        raise TypeError(f"{name} must be callable, got {mechanism!r}")
     if not isinstance(vectorized, (bool, np.bool_)):
         raise TypeError(f"vectorized must be True or False, got {vectorized!r}")
     if relation is not None:

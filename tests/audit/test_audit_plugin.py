@@ -193,6 +193,7 @@ def test_zcdp_claims_need_a_delta(assert_private):
         ({"neighbours": [PAIR], "confidence": 1.0}, ValueError, "confidence"),
         ({"neighbours": [PAIR], "confidence": math.nan}, ValueError, "confidence"),
         ({"neighbours": [PAIR], "time_limit": -1.0}, ValueError, "time_limit"),
+        ({"neighbours": [PAIR], "samples": "1", "time_limit": 9.0}, TypeError, "samples must be"),
     ],
 )
 def test_arguments(assert_private, arguments, error, message):

@@ -767,6 +767,11 @@ def test_arguments(arguments, error, message):
         audit.record(scale_stated, DATA, **arguments)
 
 
+def test_what_cannot_be_called_is_named_as_the_argument():
+    with pytest.raises(TypeError, match="function must be callable, got 3"):
+        audit.record(3, DATA, OTHER)
+
+
 def test_a_mechanism_that_never_runs_is_untested():
     def broken(data, rng, size):
         raise ZeroDivisionError("no such luck")
