@@ -19,6 +19,7 @@ from .._validation import check_number, check_positive, warn_caller
 from ..losses import Hinge, HuberizedHinge, Logistic, Loss, check_loss
 from ..methods.base import Method
 from ..preprocessing.encoder import PublicEncoder, is_missing, number_of, text_of
+from ..preprocessing.private_bounds import source_of
 from ..privacy import mechanisms
 from ..privacy.accounting.relations import Budget
 from ..problems import ERM, Softmax
@@ -395,7 +396,7 @@ def fit_blocks(
             yield design.rows(np.asarray(rows, dtype=np.float32))
 
     with in_file(parts()) as D:
-        budget, rng = model._budget(len(D)), model._rng()
+        budget, rng = model._budget(len(D)), source_of(model.random_state)
         known, targets = model._targets(np.concatenate(labels))
         model.n_features_in_ = columns.d
         upstream = Upstream(columns.learned)

@@ -18,9 +18,10 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from .._validation import check_number, check_positive, refuse_mask, warn_caller
 from ..preprocessing.columns import LearnedRanges, all_or_nothing, columns_of, numbers_only
 from ..preprocessing.encoder import is_missing, number_of
+from ..preprocessing.private_bounds import source_of
 from ..privacy.accounting.relations import REPLACE_ONE, Budget, check_relation
 from ..privacy.facts import check_size
-from ..privacy.noise import is_system, random_source
+from ..privacy.noise import is_system
 from ..problems.rows.checks import has_read_width, refuse_read_width
 from . import fits
 from .card import RESEARCH_ONLY, PrivacyCard
@@ -162,7 +163,7 @@ class PrivateLinearModel(BaseEstimator, ABC):
         with all_or_nothing(self):
             given, (X, y) = X, self._checked(X, y)
             n, d = X.shape
-            budget, rng = self._budget(n), self._rng()
+            budget, rng = self._budget(n), source_of(self.random_state)
             attached = columns_of(given) or columns_before(given)
             known, targets = self._targets(y, declared_classes(self.bounds, attached))
             sparse = not isinstance(X, np.ndarray)
@@ -284,19 +285,6 @@ class PrivateLinearModel(BaseEstimator, ABC):
         budget = Budget(epsilon, delta, check_relation(self.relation))
         self._check_parameters(budget)
         return budget
-
-    def _rng(self) -> Any:
-        state = self.random_state
-        if state is None:
-            return "os"
-        if isinstance(state, np.random.RandomState):
-            return int(state.randint(2**31 - 1))
-        try:
-            random_source(state)
-        except (TypeError, ValueError) as error:
-            said = str(error).replace("rng", "random_state", 1)
-            raise type(error)(said.replace("a Generator", "a Generator, a RandomState")) from None
-        return state
 
     # After the fit
 

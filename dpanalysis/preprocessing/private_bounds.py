@@ -15,7 +15,7 @@ from ..experiments.run import minimize
 from ..methods.perturbation import Quantiles
 from ..privacy import mechanisms
 from ..privacy.accounting.relations import Budget
-from ..privacy.noise import is_system
+from ..privacy.noise import is_system, random_source
 from ..problems.base import ColumnTable
 from ..problems.rows.checks import has_read_width, refuse_read_width
 from .columns import (
@@ -33,6 +33,20 @@ from .columns import (
 _POWERS = 2.0 ** (np.arange(-20 * 700, 40 * 700 + 1) / 700)
 _CANDIDATES = tuple(np.concatenate([-_POWERS[::-1], [0.0], _POWERS]).tolist())
 _FARTHEST = 2.0 * _CANDIDATES[0], 2.0 * _CANDIDATES[-1]
+
+
+def source_of(random_state: Any) -> Any:
+    """Return the source of noise that an estimator's ``random_state`` stands for, or raise."""
+    if random_state is None:
+        return "os"
+    if isinstance(random_state, np.random.RandomState):
+        return int(random_state.randint(2**31 - 1))
+    try:
+        random_source(random_state)
+    except (TypeError, ValueError) as error:
+        said = str(error).replace("rng", "random_state", 1)
+        raise type(error)(said.replace("a Generator", "a Generator, a RandomState")) from None
+    return random_state
 
 
 class PrivateBounds(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
@@ -137,9 +151,7 @@ class PrivateBounds(OneToOneFeatureMixin, TransformerMixin, BaseEstimator):
             # In one of 20 searches a count's noise exceeds the threshold's by this share of n.
             share = max(share, noise * (math.log(40.0) + 2.0 * math.log(2.0)) / n)
             state, half = self.random_state, Budget(0.5 * epsilon, 0.0, self.relation)
-            if isinstance(state, np.random.RandomState):
-                state = int(state.randint(2**31 - 1))
-            seeds = mechanisms.spawn("os" if state is None else state, 2)
+            seeds = mechanisms.spawn(source_of(state), 2)
             runs = []
             for side, seed in zip(("above", "below"), seeds):
                 method = Quantiles(1.0 - share, _CANDIDATES, side=side)

@@ -602,6 +602,11 @@ def test_the_cost_of_learned_bounds_is_on_the_card():
     assert model.score(X, y) > 0.9
 
 
+def test_private_bounds_name_their_random_state():
+    with pytest.raises(TypeError, match=r"random_state must be .* a RandomState"):
+        PrivateBounds(100.0, random_state="x").fit(np.ones((500, 1)))
+
+
 @pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"format": "a model"}'])
 def test_a_text_that_is_no_card_is_refused(text):
     with pytest.raises(ValueError, match=r"text must be a card written by to_json\(\)"):
