@@ -25,15 +25,14 @@ def network(data: str, seed: int) -> Any:
     import torch
     from torch import nn
 
-    size, flat, widths = (5, 256, WIDTHS) if data != "digits" else (3, 64, (32, 16))
-    padding = 0 if data != "digits" else 1
+    flat, widths, padding = (256, WIDTHS, 0) if data != "digits" else (64, (32, 16), 2)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return nn.Sequential(
-            nn.Conv2d(1, CHANNELS[0], size, padding=padding),
+            nn.Conv2d(1, CHANNELS[0], 5, padding=padding),
             nn.ReLU(),
             nn.MaxPool2d(2),
-            nn.Conv2d(CHANNELS[0], CHANNELS[1], size, padding=padding),
+            nn.Conv2d(CHANNELS[0], CHANNELS[1], 5, padding=padding),
             nn.ReLU(),
             nn.MaxPool2d(2),
             nn.Flatten(),
