@@ -372,11 +372,12 @@ class Experiment:
             "epsilon": self._spent(summary),
             "headline": (
                 "- **Accelerated methods** (Kuru et al. 2022), full batches, epsilon "
-                f"{summary['epsilon'].max():g}: log10 of the final error is {found['GD']} for "
+                f"{summary['epsilon'].max():g}: log10 of the final error: {found['GD']} for "
                 f"gradient descent, {found['HB']} for heavy ball, {found['NAG']} for Nesterov's "
                 f"method, {found['NAG-opt']} with optimal division, each at the c and "
-                "T with the least true (non-private) error, of the paper's "
-                f"{self._grid(summary)}{self._ends(summary, IN_WORDS)}. {self.verdicts(tables)}."
+                "T of least true (non-private) error, "
+                f"{self._grid(summary)}{self._ends(summary, IN_WORDS)}. {self.verdicts(tables)}, "
+                "on their data (001-27)."
             ),
         }
 

@@ -63,7 +63,7 @@ Figure 4 | drawn: 001-13 001-19 | with noise that is private: `python -m figures
 Headline: averaging noisy gradients improves the privacy level | 001-36 |
 Headline: sigma_T of section 3.2 is private | 001-8 |
 Headline: epsilon = 1 in all runs, with L estimated from the data | 001-18 |
-Headline: accelerated methods beat DP-GD at the best T | drawn: 001-27 | at the paper's size, m = n and m = 1000: `python -m figures kuru_fig3 kuru_fig4`; the claim runs a small problem
+Headline: accelerated methods beat DP-GD at the best T | 001-27 | at the paper's size, m = n and m = 1000: `python -m figures kuru_fig3 kuru_fig4`; the claim runs a small problem
 Headline: fewer iterations are better for accelerated methods | drawn: 001-27 001-33 | `python -m figures kuru_fig3 kuru_fig4`; the best T of DP-GD is 500 in the repository's curves
 Headline: an even division of the budget is not optimal | 001-12 |
 Headline: the optimized methods are best | drawn: 001-28 | at the paper's size: `python -m figures kuru_fig3 kuru_fig4`; the claim runs a small problem

@@ -648,16 +648,23 @@ SCALES = (1.0, 0.1)  # c of the step size c/L
 ALGORITHMS = ("GD", "HB", "NAG", "MASG", "NAG-opt", "MASG-opt")
 
 
-@lru_cache(maxsize=2)
-def problem_of(n: int) -> ERM:
-    """Return the paper's synthetic problem with n records."""
+@lru_cache(maxsize=3)
+def problem_of(n: int, seed: int | None = None) -> ERM:
+    """Return the published synthetic problem with n records, or one with labels of the model."""
     data = datasets.kuru_synthetic(n, 20, scheme="cube", negative_rate=0.1, rng=0)
-    return ERM(data.X, data.y, Logistic(), L2(MU), data.row_bound)
+    y = data.y
+    if seed is not None:
+        random = np.random.default_rng(seed)
+        margins = data.X @ random.standard_normal(20)
+        y = np.where(random.logistic(size=n) < margins, 1.0, -1.0)
+    return ERM(data.X, y, Logistic(), L2(MU), data.row_bound)
 
 
-def final_gap(algorithm: str, n: int, c: float, T: int, replicates: int) -> float:
+def final_gap(
+    algorithm: str, n: int, c: float, T: int, replicates: int, seed: int | None = None
+) -> float:
     """Return the mean final error of an algorithm of section 5, full batches."""
-    problem = problem_of(n)
+    problem = problem_of(n, seed)
     mu, L, step_size = problem.mu, problem.L, c / problem.L
     optimal: dict[str, Any] = {"noise": "optimal", "choose_iterations": 10.0}
     options = optimal if algorithm.endswith("opt") else {}
@@ -678,7 +685,7 @@ def final_gap(algorithm: str, n: int, c: float, T: int, replicates: int) -> floa
 @lru_cache(maxsize=2)
 def final_gaps(quick: bool) -> tuple[tuple[int, ...], dict[tuple[str, float], Array]]:
     """Return the numbers of iterations tried, and the final errors of all algorithms."""
-    times = (100, 500) if quick else (100, 200, 500, 1000)
+    times = (100, 200, 500) if quick else (100, 200, 500, 1000)
     n, replicates = (500, 3) if quick else (2000, 20)
     return times, {
         (name, c): np.array([final_gap(name, n, c, T, replicates) for T in times])
@@ -692,25 +699,43 @@ def final_gaps(quick: bool) -> tuple[tuple[int, ...], dict[tuple[str, float], Ar
     "Section 5, acceleration",
     "DP-HB, DP-NAG and DP-NAG-opt at their best T beat DP-GD at its best T, with fewer iterations; "
     "at the largest T DP-GD can have the smaller error (c = 1)",
-    verdict="holds",
+    "true of the published data, one label in ten negative, and of rows of the L1 ball; with "
+    "labels of the printed logistic model on the published rows DP-GD at c = 1, T = 200 is mostly "
+    "better than DP-HB and DP-NAG at any T, though not than DP-NAG-opt",
+    verdict="open",
+    says='"the accelerated algorithms, DP-HB, DP-NAG, and DP-NAG-opt, outperform"; the data are '
+    '"synthetic", with "conditional probability" [1 + exp(-z u\'x)]^-1 of the labels.',
     hypotheses="a small problem, n = 2000 (500 if quick) with the noise of n = 1e5 and epsilon = "
     "1, full batches; at the paper's n and at m = 1000: `python -m figures kuru_fig3 kuru_fig4`. "
     "Rows of the cube [0, 1]^20, as in the published runs; U is an L1 ball, of which "
-    "`python -m figures kuru_fig3_ball` draws",
+    "`python -m figures kuru_fig3_ball` draws; x of the model standard normal, drawn anew",
+    changes="The data: read as a report of the published runs, it is true.",
 )
 def acceleration(effort: Effort) -> Iterator[Evidence]:
-    """Small private runs with the noise of the paper's."""
+    """Small private runs with the noise of the paper's, on published and on model labels."""
     times, gaps = final_gaps(effort.quick)
     best = max(
         gaps[name, c].min() / gaps["GD", c].min()
         for name in ("HB", "NAG", "NAG-opt")
         for c in SCALES
     )
-    yield printed("largest best error / that of DP-GD, c = 1 and .1", best, "<=", 1.0)
+    yield reading("largest best error / that of DP-GD, c = 1 and .1", best, "<=", 1.0)
     at = [times[int(gaps[name, 1.0].argmin())] for name in ("HB", "NAG", "GD")]
-    yield printed("best T of DP-HB and DP-NAG, c = 1; of DP-GD", max(at[:2]), "<=", at[2] - 1)
+    yield reading("best T of DP-HB and DP-NAG, c = 1; of DP-GD", max(at[:2]), "<=", at[2] - 1)
     last = min(gaps[name, 1.0][-1] for name in ("HB", "NAG")) / gaps["GD", 1.0][-1]
-    yield printed("error / that of DP-GD at the largest T, c = 1", last, ">=", 1.0)
+    yield reading("error / that of DP-GD at the largest T, c = 1", last, ">=", 1.0)
+    n, replicates = (500, 3) if effort.quick else (2000, 20)
+    better: dict[str, list[bool]] = {"DP-HB and DP-NAG": [], "DP-NAG-opt": []}
+    for seed in range(effort.cases(3, 6)):
+        gd, hb, nag, opt = (
+            min(final_gap(name, n, 1.0, T, replicates, seed) for T in times)
+            for name in ("GD", "HB", "NAG", "NAG-opt")
+        )
+        better["DP-HB and DP-NAG"].append(max(hb, nag) <= gd)
+        better["DP-NAG-opt"].append(opt <= gd)
+    for name, found in better.items():
+        what = f"share of draws of x, labels of the model, in which {name} beat DP-GD, c = 1"
+        yield reading(what, np.mean(found), ">=", 0.5, cases=len(found))
 
 
 @register(
@@ -719,7 +744,7 @@ def acceleration(effort: Effort) -> Iterator[Evidence]:
     "DP-NAG-opt and DP-MASG-opt are best, and similar, at c = 1; at c = .1 DP-NAG-opt is best, and "
     "DP-MASG-opt suffers",
     verdict="holds",
-    hypotheses="those of 001-27",
+    hypotheses="those of 001-27, on the published labels",
 )
 def divided_noise(effort: Effort) -> Iterator[Evidence]:
     """Small private runs with the noise of the paper's."""
