@@ -68,7 +68,7 @@ Headline: fewer iterations are better for accelerated methods | drawn: 001-27 00
 Headline: an even division of the budget is not optimal | 001-12 |
 Headline: the optimized methods are best | drawn: 001-28 | at the paper's size: `python -m figures kuru_fig3 kuru_fig4`; the claim runs a small problem
 Headline: DP-NAG-opt is robust to a small step, DP-MASG-opt is not | drawn: 001-28 | at the paper's size: `python -m figures kuru_fig3 kuru_fig4`; the claim runs a small problem
-Headline: dividing the noise helps under subsampling, too | drawn: 001-13 | with noise that is private: `python -m figures kuru_fig4`; not for DP-MASG at c = .1, there and in the repository's curves
+Headline: dividing the noise helps under subsampling, too | 001-13 001-38 | with noise that is private: `python -m figures kuru_fig4`
 Headline: full data give a smaller error than batches | 001-29 |
 Headline: a better rate costs more noise (section 3.2) | 001-31 |
 Footnote 1: the constant of C_t in the figure | 001-37 |
