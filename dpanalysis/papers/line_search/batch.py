@@ -32,7 +32,7 @@ from ...privacy.accounting.sampling import Poisson
 from ...privacy.budget import Filter
 from ...privacy.events import AboveThreshold, Event, Gaussian, Pure, Sampled, innermost
 from ...problems import ERM
-from ..registry import Effort, Evidence, premise, printed, register, used
+from ..registry import Effort, Evidence, premise, printed, reading, register, used
 from ..tools import (
     Array,
     Laws,
@@ -707,21 +707,22 @@ def affordable_as_printed(rate: float, epsilon: float) -> float:
 @register(
     "002-14",
     "5.5, Fig. 2",
-    "subsampling can greatly reduce the number of objective and gradient evaluations, at a "
-    "similar accuracy",
+    "subsampling can greatly reduce the number of objective and gradient evaluations",
     "true by the printed accounting, and for a single iteration; by the correct accounting a "
     "budget that is spent at the initial cost, which then never grows, takes more evaluations with "
     "batches, since it covers so many more iterations. In runs with growing costs the smallest "
-    "batches save both kinds of evaluations, larger ones do not (`figures search_evaluations`)",
-    verdict="sharpened",
-    says="'as Figure 2 shows, subsampling can greatly reduce the number of ... evaluations'",
-    changes="runs at epsilon = .4 that need no fewer evaluations at any sampling ratio of Figure 2",
+    "batches save both kinds of evaluations at a similar accuracy, larger ones do not; by the "
+    "printed accounting all save, and the accuracy falls (`figures search_evaluations`)",
+    verdict="open",
+    says="'Although the performance is similar for stochastic and full gradient descent, as Figure "
+    "2 shows, subsampling can greatly reduce the number of objective and gradient evaluations'",
+    changes="the accounting, which decides it; accuracy, of which no number is printed, is not "
+    "judged here",
     hypotheses="epsilon = .4, delta = 1e-8, q = .1 and 1, initial budgets of 5.4, orders up to 500",
 )
 def evaluations(effort: Effort) -> Iterator[Evidence]:
     """Count the iterations that epsilon = .4 covers at the initial cost, q = .1 and q = 1."""
     what = "gradients evaluated at q = 1 / at q = .1, epsilon = .4 spent at the initial cost"
-    for count, about in ((affordable_as_printed, printed), (affordable, used)):
+    for name, count in (("printed", affordable_as_printed), ("correct", affordable)):
         small, full = (count(rate, 0.4) for rate in (RATE, 1.0))
-        sense, bound = (">=", 2.0) if about is printed else ("<=", 1.0)
-        yield about(what, full / (RATE * small), sense, bound)
+        yield reading(f"{what}, {name} accounting", full / (RATE * small), ">=", 2.0)
