@@ -259,7 +259,8 @@ def noise_term(spectrum: Array, alpha: float, beta: float, variance: float) -> f
     changes="A proof that keeps the factor L/2 of the function, with C_t = max(1, sqrt(L/2)) "
     "max_i ||T_i^t|| / rate^t, as here. In (B.3) m(alpha, beta) is also the trace for one of the "
     "two points of the state, which has twice as much (the factor L in place of L/2 makes up for "
-    "it), and the permutation is one for diagonal Q alone: otherwise it is orthogonal.",
+    "it), the permutation is one for diagonal Q alone, otherwise it is orthogonal, and the last "
+    "sum, over j >= t, takes C_t for all C_j, which grow; it is subtracted: it can be left out.",
 )
 def quadratic_bound(effort: Effort) -> Iterator[Evidence]:
     """Use powers of the 2 x 2 matrices, and the Lyapunov equation for the stationary gap."""
@@ -289,6 +290,9 @@ def quadratic_bound(effort: Effort) -> Iterator[Evidence]:
     growth = matrix_norms(spectrum, step_of, 400) / exact_rate(spectrum, step_of) ** np.arange(401)
     what = "C_t / t at t = 400 over t = 200, lambda .5 and 1, alpha .5, beta .25"
     yield printed(what, growth[400] / growth[200] / 2.0, "<=", 1.0, tolerance=1e-2)
+    rest = (matrix_norms(spectrum, step_of, 400)[2:] ** 2).sum() * (1.0 - 0.5**2) / 0.5**4
+    what = "sum over j >= 2 of ||M^j||^2 there / (C_2^2 rate^4/(1 - rate^2))"
+    yield step(what, rest / growth[2] ** 2, "<=", 1.0)
     spectrum, step_of = np.array([50.0, 100.0]), SmoothStep(0.005, 0.25, 0.0)
     gaps = quadratic_gaps(spectrum, [step_of] * 20, 1.0)
     ratios = gaps / (4.0 * matrix_norms(spectrum, step_of, 20) ** 2)  # V(xi_0) = 4
