@@ -49,7 +49,7 @@ Lemma B.1 | 001-25 | the last term of (B.8), in the proof of Theorem 3.5, has th
 (3.17) | 001-7 001-30 |
 (3.18) | holds: 001-21 | the formula, `theory.heavy_ball_rate`; the claim judges a figure of it
 (4.1) | used | the noise of a full gradient at its share of the budget: `theory.laplace_scales`
-(4.2), (4.3) | 001-9 001-10 001-11 |
+(4.2), (4.3) | 001-9 001-10 001-11 | by (4.1) and "t >= 0" the noise in E_t is that of b_{t-1}, so that b_0 has no term, and b_T no noise: a slip
 (4.4) | 001-14 |
 (4.5), (4.6) | 001-12 | a_{T,0} is that of (4.3), 001-10
 (4.7) | used | `theory.multistage_schedule`
