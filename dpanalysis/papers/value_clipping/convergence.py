@@ -602,7 +602,8 @@ def largest_gradients(T: int, scale: float, runs: int, random: np.random.Generat
     verdict="sharpened",
     says='"the upper bound of the maximum gradient norm logarithmically depends on delta, T and n" '
     '"when Assumption 4.1 holds".',
-    hypotheses="as 004-10, with Assumption 4.1",
+    hypotheses="as 004-10, with Assumption 4.1, which the proposition itself does not name (the "
+    "sentences around it do): without it no constants suffice, by the two centers of 004-19",
     changes="As for 004-10. The proof applies Lemma A.8 to norms, which are not centered, of fixed "
     "samples, which are not random; `theory.no_clipping_norm` does not need it.",
 )
