@@ -307,6 +307,13 @@ def test_the_term_is_as_near_to_the_real_noise_as_is_stated(parts, law, data):
     assert np.linalg.norm(found - real) <= stated * (1.0 + 1e-12)
 
 
+def test_every_prediction_has_the_standard_deviations_of_the_blocks(monkeypatch):
+    monkeypatch.setattr(mechanisms, "nearly", lambda r, law, scale, d: (np.full(d, scale), 1e-9))
+    shape = (Block(2, 2, 0.5), Block(1, 2, 3.0))
+    tilt, off = PerturbedMinimum("gaussian", 2.0, 0.1, 1e-6, 1.0, shape)._tilt(None, 6)
+    assert tilt.tolist() == [1.0, 1.0, 6.0] * 2 and off == pytest.approx(3e-9)
+
+
 def test_corners_of_softmax_are_as_many_as_the_classes():
     bound = dpa.RowBound(SHAPE, 1.0)
     for K, relation, weight in ((5, ADD, 5.0), (5, REPLACE, 25.0), (2, REPLACE, 4.0)):

@@ -365,6 +365,15 @@ def test_a_curvature_beyond_the_stated_constants_is_cut(form):
         np.testing.assert_allclose(problem.hvp_sum(w, w), [expected], rtol=1e-14)
 
 
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
+def test_a_prediction_that_overflows_adds_no_curvature(form):
+    """Not a NaN, which would reveal the record."""
+    X, w, v = np.array([[1.0, 0.0], [1e200, 1.0]]), np.array([1e200, 0.0]), np.array([0.0, 1.0])
+    alone, both = (dpa.ERM(form(X[:k]), np.ones(k), LOGISTIC) for k in (1, 2))
+    np.testing.assert_array_equal(both.hessian_sum(w), alone.hessian_sum(w))
+    np.testing.assert_array_equal(both.hvp_sum(w, v), alone.hvp_sum(w, v))
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
 def test_sums_of_curvature_are_added_up_by_blocks_as_the_proof_says(form, monkeypatch):

@@ -112,6 +112,13 @@ def test_slope_and_determinant_cost_their_sum_if_the_rank_may_be_above_1():
     assert two.cost(9.0, pull=1.0) == two.cost(9.0)
 
 
+def test_a_bound_on_the_norm_bounds_the_trace_by_the_rank():
+    facts = dataclasses.replace(
+        problem().facts("replace_one"), hessian_rank=3, hessian_bound=0.5, hessian_trace=math.inf
+    )
+    assert curvature_of(facts).trace == 1.5
+
+
 @pytest.mark.parametrize("relation", ["replace_one", "add_or_remove_one"])
 @pytest.mark.parametrize("kind", ["logistic", "hinge"])
 def test_the_pull_is_that_of_one_record(relation, kind):

@@ -372,13 +372,16 @@ def test_descent_contracts_with_twice_as_many_rows_as_the_size(n, seed, passes):
 
 def test_crowded_batches_are_those_of_as_many_rows_as_there_may_be():
     (X, y), *_ = lengths()
-    size, m = 40, 4
+    size = 40
     facts = erm(X, y, size).facts(ADD)
-    query = NoisyDescent(np.zeros(3), 0.5, m, 1, False, "gaussian", 1.0)
-    values, weights = query.sensitivities(facts)
-    crowded = stats.binom.sf(2 * size / m - 1, 2 * size - 1, 1 / m)
-    assert weights[len(values) // 2 :].sum() == pytest.approx(crowded)
-    assert 0.4 < crowded < 0.6
+    for m in (2, 4):
+        query = NoisyDescent(np.zeros(3), 0.5, m, 1, False, "gaussian", 1.0)
+        values, weights = query.sensitivities(facts)
+        crowded = stats.binom.sf(2 * size / m - 1, 2 * size - 1, 1 / m)
+        assert weights[len(values) // 2 :].sum() == pytest.approx(crowded)
+        assert 0.4 < crowded < 0.6
+        # One record more moves the mean of a crowded batch by twice as much.
+        assert (values[len(values) // 2 :] == 2.0 * values[: len(values) // 2]).all()
 
 
 def test_the_rounding_of_a_descent_reaches_as_far_as_twice_the_gradient():
