@@ -349,6 +349,11 @@ def test_predictions_carry_an_id_and_a_threshold(folder, capsys):
     main([*FIT, "--out", "s.json", "--kind", "svm"])
     argv[-1] = "s.json"
     fails(capsys, [*argv, "--threshold", "0.4"], "for a logistic model of two classes")
+    three = TOML.replace('["no", "yes"]', '["no", "perhaps", "yes"]')
+    (folder / "domain.toml").write_text(three)
+    main([*FIT, "--out", "three.json"])
+    argv[-1] = "three.json"
+    fails(capsys, [*argv, "--threshold", "0.4"], "for a logistic model of two classes")
 
 
 def test_a_file_is_written_whole_or_not_at_all(folder, capsys, monkeypatch):

@@ -165,6 +165,8 @@ def test_dates_are_numbers_of_a_public_range(tmp_path):
             rows = each.fit_transform(pd.DataFrame({"day": column}))
             np.testing.assert_allclose(np.asarray(rows)[:, 0], expected, atol=1e-12)
     assert columns_of(rows).radius(1) == 1.0
+    zoned = encoder.transform(pd.DataFrame({"day": ["2020-01-02T01:00+02:00"]}))
+    assert np.asarray(zoned)[0, 0] == pytest.approx(23 / 240)
     strict = PublicEncoder({"day": {"dates": DAYS}}).fit(pd.DataFrame({"day": texts}))
     with pytest.raises(ValueError, match="row 3, column 'day': expected a date, since no value"):
         strict.transform(pd.DataFrame({"day": stamps}))

@@ -279,8 +279,10 @@ def test_fits_of_what_is_searched_are_counted_or_the_sum_is_infinite():
         card = privacy_of(search)
         assert card.epsilon == pytest.approx(3 * fits)
         assert card.delta == pytest.approx(9e-6 if tried is several else 0.0)
-    card = privacy_of(GridSearchCV(RFE(model()), {}, cv=KFold(2)).fit(X, Y > 0))
-    assert card.epsilon == math.inf and "finds at most 100 of 100" in str(card)
+    copies = BaggingClassifier(model(), 3, random_state=0)  # how many a record has was not kept
+    for tried in (RFE(model()), copies):
+        card = privacy_of(GridSearchCV(tried, {}, cv=KFold(2)).fit(X, Y > 0))
+        assert card.epsilon == math.inf and "finds at most 100 of 100" in str(card)
 
 
 @pytest.mark.filterwarnings("ignore::dpanalysis.linear_model.PrivacyWarning")
@@ -293,6 +295,7 @@ def test_fits_of_what_is_searched_are_counted_or_the_sum_is_infinite():
         (lambda m: OneVsOneClassifier(m), {"replace_one": "labels"}),
         (lambda m: BaggingClassifier(m, 2, random_state=0), {"other": "number"}),
         (lambda m: BaggingClassifier(m, 2, bootstrap=False), {}),
+        (lambda m: BaggingClassifier(m, 2, max_samples=0.5, bootstrap=False), {"other": "number"}),
         (lambda m: VotingClassifier([("a", m)]), {}),
         (lambda m: OneVsRestClassifier(m), {}),
     ],

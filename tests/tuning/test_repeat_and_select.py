@@ -252,7 +252,8 @@ def result_of(budget, rng):
 
 def model_of(budget, rng):
     epsilon = budget.epsilon or 0.9 * math.sqrt(2.0 * budget.rho)
-    return LogisticRegression(epsilon, bounds=(-1, 1), random_state=0).fit(X, X[:, 0] > 0)
+    model = LogisticRegression(epsilon, budget.delta, bounds=(-1, 1), random_state=0)
+    return model.fit(X, X[:, 0] > 0)
 
 
 def piped(budget, rng):
@@ -441,7 +442,7 @@ WHOLE, OTHER = dpa.Budget(2.0), dpa.Budget(0.01, relation="add_or_remove_one")
     [
         *((each, WHOLE) for each in (result_of, model_of, piped, chosen_of)),
         *((each, OTHER) for each in (result_of, chosen_of)),
-        (result_of, dpa.Budget(0.01, 1e-5)),
+        *((each, dpa.Budget(0.01, 1e-5)) for each in (result_of, model_of)),
         (result_of, None),
     ],
 )
@@ -537,9 +538,18 @@ def test_a_choice_is_no_better_than_the_noise_of_its_scores(rng):
     budget, repeats = dpa.Budget(3.0), Repeats(6.0, 0.0)
     chosen = repeat_and_select([release], budget, score=fair, repeats=repeats, rng=rng)
     assert chosen.output.hardened is (rng == "os")
+    told = repeat_and_select([exact_ledger], budget, score=fair, repeats=repeats, rng=rng)
+    assert (told.output.noise == "exact") is (rng == "os")
     made = repeat_and_select([model_of_system], budget, score=fair, repeats=repeats, rng=rng)
     seeded = rng is not None and not isinstance(rng, str)
     assert ("RESEARCH ONLY" in str(made.output.privacy_)) is seeded
+
+
+def exact_ledger(budget, rng):
+    ledger = Ledger(budget.relation)
+    ledger.record(Pure(budget.limit))
+    ledger.noise = "exact"
+    return ledger
 
 
 def model_of_system(budget, rng):
