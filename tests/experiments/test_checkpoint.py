@@ -876,6 +876,12 @@ def test_a_user_defined_loss_gets_no_noise_of_another(tmp_path, kind):
 HALF, TABLE = 0.5, np.ones(3)
 
 
+def test_a_user_s_class_of_the_name_of_ours_is_not_written():
+    own = type("Poisson", (dpa.Poisson,), {})(0.1)
+    with pytest.raises(TypeError, match="a file has objects of dpanalysis alone"):
+        files.encoded([own], files._CLASSES)
+
+
 def test_functions_of_users_in_a_ufunc_are_not_known():
     assert files.fingerprint(np.exp) == {"class": "numpy.exp"}
     made = np.frompyfunc(lambda norm, loss: norm, 2, 1)

@@ -14,6 +14,7 @@ from test_chunks import assert_same_problem, draw, mapped, small_blocks
 from dpanalysis import ERM, RowBound, clipping, losses
 from dpanalysis.kernels import array_api
 from dpanalysis.problems.rows import memory
+from dpanalysis.problems.rows.mapped import Blocks
 
 
 @pytest.mark.parametrize("in_place", [False, True])
@@ -118,6 +119,24 @@ def test_a_row_that_grows_after_it_was_measured_adds_what_was_measured(tmp_path,
     found = getattr(problem, what)(*arguments)
     assert edit[277, 0] == 1e6
     np.testing.assert_array_equal(found, expected)
+
+
+def test_labels_that_change_after_they_were_checked_count_as_they_were(tmp_path, monkeypatch):
+    X, y, _ = draw(30, 2)
+    y = y.astype(np.float64)
+    with small_blocks():
+        problem = ERM(mapped(X, tmp_path / "X"), mapped(y, tmp_path / "y"), losses.Logistic())
+        edit = np.memmap(tmp_path / "y", y.dtype, "r+", shape=y.shape)
+        expected, check = problem.gradient_sum(np.ones((1, 2))), Blocks._invalid_rows
+
+        def change(*given):
+            found = check(*given)
+            edit[7] = 1e6
+            return found
+
+        monkeypatch.setattr(Blocks, "_invalid_rows", change)
+        np.testing.assert_array_equal(problem.gradient_sum(np.ones((1, 2))), expected)
+    assert edit[7] == 1e6
 
 
 def test_a_problem_in_place_is_checked_again_where_it_is_unpickled(tmp_path):

@@ -247,6 +247,7 @@ A, B, LABELS = torch.zeros(9, 2), torch.zeros(9, 2), torch.zeros(9, dtype=torch.
         ({"X": (A, B[:8])}, r"X must have inputs of one length, got 9 in X\[0\] and 8 in X\[1\]"),
         ({"X": (A[:8], B[:8])}, "y must have 8 entries"),
         ({"X": (A, B + math.nan)}, r"X\[1\] must be finite, got record 0"),
+        ({"y": torch.full((9, 2), math.inf), "loss": "mse"}, "y must be finite"),
         ({"X": (A, torch.zeros(()))}, r"X\[1\] must have shape \(n,\) or"),
         ({"X": (A, np.full((9, 2), "a"))}, r"X\[1\] must hold real numbers"),
         ({"X": (A, [[0.0, 0.0]] * 9)}, "tuple of arrays.* with list at place 1"),

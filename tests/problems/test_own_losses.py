@@ -61,6 +61,31 @@ class Halves(losses.Loss):
             ValueError,
             r"Bad\.curvature_vanishes_at_max_slope is True.* second derivative is 0\.5, above",
         ),
+        (  # the slope grows to its maximum exponentially, and is bent most just before
+            {
+                "classification": True,
+                "curvature_vanishes_at_max_slope": True,
+                "lipschitz": 1.0,
+                "smoothness": 1.0,
+                "value": lambda self, z, y: np.where(y * z > 0, np.exp(-abs(z)), 1.0 + abs(z)),
+                "derivative": lambda self, z, y: -y * np.exp(-np.maximum(y * z, 0.0)),
+                "second_derivative": lambda self, z, y: np.where(y * z > 0, np.exp(-abs(z)), 0.0),
+            },
+            ValueError,
+            r"Bad\.curvature_vanishes_at_max_slope is True.* second derivative is 1, above",
+        ),
+        (
+            {
+                "convex": False,
+                "lipschitz": 1.0,
+                "smoothness": 1.0,
+                "value": lambda self, z, y: -np.log(np.cosh(3.0 * z)) / 3.0 + 0.0 * y,
+                "derivative": lambda self, z, y: -np.tanh(3.0 * z) + 0.0 * y,
+                "lowest": -math.inf,
+            },
+            ValueError,
+            r"Bad\.smoothness is 1\.0, but from z = .*, its derivative goes from",
+        ),
     ],
 )
 def test_a_loss_that_shows_its_fault_is_refused(attributes, error, message):

@@ -208,6 +208,12 @@ NETWORKS = {
 }
 
 
+def test_the_outputs_of_tanh_are_as_long_as_is_stated():
+    problem = module([nn.Linear(4, 9), nn.Tanh(), nn.Linear(9, 3)], (4,))
+    problem.weak_growth(problem.initial())
+    assert problem._chain.sizes()[1].most == 3.0  # of nine numbers near -1 or 1
+
+
 @pytest.mark.parametrize("loss", ["cross_entropy", "mse"])
 @pytest.mark.parametrize("name", NETWORKS)
 def test_the_constant_of_a_module_bounds_its_gradients(name, loss):
