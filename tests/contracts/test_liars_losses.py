@@ -156,6 +156,15 @@ LOSSES = [
         loss(value=lambda self, z, y: Pseudo.value(self, z, y) - np.mean(y * z)),
         "Liar.value gives a sample other numbers beside other samples",
     ),
+    *(
+        (loss(value=form), "Liar.value gives a sample other numbers beside other samples")
+        for form in (
+            lambda self, z, y: Pseudo.value(self, z, y) - (np.ndim(z) == 1) * np.mean(y * z),
+            lambda self, z, y: (
+                Pseudo.value(self, z, y) - (np.shape(z)[1:] == (1,)) * np.mean(y * z)
+            ),
+        )
+    ),
     (
         loss(value=lambda self, z, y: float(np.sum(z * y))),
         r"must return the shape of its arguments, \(0,\), got",

@@ -360,6 +360,8 @@ def test_divergence_keeps_the_last_finite_iterates():
 def test_iterates_diverge_before_a_problem_overflows_on_them():
     with pytest.warns(RuntimeWarning, match="diverged at iteration 3"):
         assert _diverged(np.array([[1.0, -2e98]]), 3, 1e100)
+    with pytest.warns(RuntimeWarning, match="diverged at iteration 4"):
+        assert _diverged(np.array([[1.0, np.nan]]), 4, 1e100)
     assert not _diverged(np.array([[1.0, -5e97]]), 3, 1e100)
 
 

@@ -341,6 +341,8 @@ def test_what_ranges_cost_is_checked_and_added():
     columns = PublicColumns([0.0], [1.0], learned=(first, second, first))
     assert columns.epsilon == 1.0 and columns.learned == (first, second)
     assert PublicColumns([0.0], [1.0], (), 0.7).epsilon == 0.7
+    for ends in (([0.0], traced(np.ones(1), (first,))), (traced(np.zeros(1), (first,)), [1.0])):
+        assert PublicColumns(*ends).learned == (first,)
     assert repr(PublicColumns([0.0], [1.0], (), 0.7)) == (
         "<ranges of 1 columns, learned for epsilon 0.7>"
     )

@@ -120,6 +120,17 @@ def test_a_multiplier_never_leaves_a_row_over_the_bound(row, dtype, order, radiu
     assert size <= radius * (1.0 + 8.0 * np.finfo(dtype).eps)
 
 
+@given(rows=st.lists(st.tuples(*[st.floats(-9.0, 9.0)] * 3), min_size=1, max_size=5))
+def test_rows_of_several_bounds_are_scaled_inside_each_in_any_order(rows):
+    bounds = [RowBound(1, 2.0), RowBound(2, 1.5), RowBound(math.inf, 1.0)]
+    X = np.array(rows)
+    for ordered in (bounds, bounds[::-1]):
+        scale = row_scale(X, ordered)
+        scaled = X if scale is None else X * scale[:, None]
+        for bound in ordered:
+            assert (row_norms(scaled, bound.order) <= bound.radius * (1.0 + 1e-12)).all()
+
+
 @pytest.mark.parametrize("huge", [3e38, 1e33, 1e25])
 def test_a_huge_row_in_single_precision_keeps_the_bound(huge):
     """A multiplier of 3e-39 is subnormal there: rounded up it gave 1.95 times the bound."""
