@@ -335,6 +335,15 @@ def test_the_card_is_the_sum_of_everything_that_was_spent(parts):
     assert len(card.ledger) == 1 + len(parts)
 
 
+@pytest.mark.parametrize("relation", ["replace_one", "add_or_remove_one"])
+def test_ranges_and_fits_have_one_relation(relation):
+    other = {"replace_one": "add_or_remove_one"}.get(relation, "replace_one")
+    ends = PublicColumns([0.0], [1.0], learned=(LearnedRanges(0.5, other),))
+    model = LogisticRegression(bounds=ends, relation=relation, size=40)
+    with pytest.raises(ValueError, match="relation must be that under which bounds were learned"):
+        model.fit(np.full((40, 1), 0.5), np.arange(40) % 2)
+
+
 def test_what_ranges_cost_is_checked_and_added():
     first, second = LearnedRanges(0.5), LearnedRanges(0.5)
     assert first != second and first == pickle.loads(pickle.dumps(first))

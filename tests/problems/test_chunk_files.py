@@ -121,6 +121,16 @@ def test_a_row_that_grows_after_it_was_measured_adds_what_was_measured(tmp_path,
     np.testing.assert_array_equal(found, expected)
 
 
+def test_sums_of_a_file_have_at_most_the_parts_that_the_noise_covers(tmp_path, monkeypatch):
+    X, y, _ = draw(30, 2)
+    called, part = [], Blocks._part
+    monkeypatch.setattr(Blocks, "_part", lambda *given: called.append(1) or part(*given))
+    with small_blocks():
+        problem = ERM(mapped(X, tmp_path / "X"), y, losses.Logistic())
+        problem.gradient_sum(np.ones((1, 2)), [np.arange(31) % 30])
+        assert 1 < len(called) <= problem._data.parts
+
+
 def test_labels_that_change_after_they_were_checked_count_as_they_were(tmp_path, monkeypatch):
     X, y, _ = draw(30, 2)
     y = y.astype(np.float64)
