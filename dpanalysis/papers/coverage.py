@@ -18,7 +18,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 
 from . import accelerated, line_search, per_sample_clipping, registry, second_order, value_clipping
-from .claim import SHOWN, VERDICTS, paper_of
+from .claim import SHOWN, VERDICTS, Claim, paper_of
 
 #: The states of an item: a verdict, or one of four more.
 STATES = {
@@ -59,7 +59,7 @@ def items(paper: str | None = None) -> list[Item]:
     return found
 
 
-def _item(paper: str, line: str, claims: dict[str, registry.Claim]) -> Item:
+def _item(paper: str, line: str, claims: dict[str, Claim]) -> Item:
     """Return the item of a line; the module docstring has the format."""
     name, middle, reason = (part.strip() for part in line.split("|", 2))
     state, _, listed = (part.strip() for part in middle.rpartition(":"))

@@ -17,44 +17,8 @@ from typing import Any, overload
 
 from .._validation import check_choice, check_int
 from . import claim as bibliography
-from .claim import (
-    VERDICTS,
-    Argument,
-    Check,
-    Claim,
-    Effort,
-    Evidence,
-    NotChecked,
-    Outcome,
-    Paper,
-    premise,
-    printed,
-    reading,
-    step,
-    used,
-)
+from .claim import Argument, Check, Claim, Effort, Outcome, Paper
 from .report import ARGUMENTS, Table, listed_html, listed_text
-
-__all__ = [
-    "VERDICTS",
-    "Argument",
-    "Claim",
-    "Claims",
-    "Effort",
-    "Evidence",
-    "NotChecked",
-    "Outcome",
-    "Paper",
-    "Table",
-    "claims",
-    "load",
-    "premise",
-    "printed",
-    "reading",
-    "register",
-    "step",
-    "used",
-]
 
 Modules = str | ModuleType | Sequence[str | ModuleType]
 

@@ -15,8 +15,7 @@ from scipy import fft, optimize, special, stats
 from .. import privacy
 from ..audit.attack import Range, worst_case
 from ..audit.exact import Density, hockey_stick, renyi_divergence
-from .claim import Check
-from .registry import Effort, Evidence
+from .claim import Check, Effort, Evidence
 
 Array: TypeAlias = NDArray[np.float64]
 Laws: TypeAlias = tuple[Array, Array]

@@ -16,18 +16,17 @@ from dpanalysis import __main__ as command
 from dpanalysis import audit
 from dpanalysis.papers import claim as bibliography
 from dpanalysis.papers import registry, report
-from dpanalysis.papers.registry import (
+from dpanalysis.papers.claim import (
     Claim,
     Effort,
     Evidence,
     NotChecked,
     Outcome,
-    Table,
     printed,
     reading,
     used,
 )
-from dpanalysis.papers.report import PAPERS
+from dpanalysis.papers.report import PAPERS, Table
 
 ROOT = Path(__file__).parents[2]
 

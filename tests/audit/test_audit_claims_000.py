@@ -11,8 +11,8 @@ from scipy import stats
 
 from dpanalysis import datasets, privacy
 from dpanalysis.papers import registry, tools
+from dpanalysis.papers.claim import Effort
 from dpanalysis.papers.per_sample_clipping import claims as psac
-from dpanalysis.papers.registry import Effort
 from dpanalysis.papers.tools import Mixture, epsilon_bounds
 
 

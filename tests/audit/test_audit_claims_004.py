@@ -11,7 +11,7 @@ from scipy import special
 
 from dpanalysis import losses
 from dpanalysis.papers import registry
-from dpanalysis.papers.registry import Effort
+from dpanalysis.papers.claim import Effort
 from dpanalysis.papers.value_clipping import convergence, privacy
 from dpanalysis.theory.clipped_sgd import bernoulli_proxy, poisson_noise_scale
 

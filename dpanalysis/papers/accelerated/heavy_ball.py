@@ -11,7 +11,8 @@ from scipy import linalg
 from ... import theory
 from ...errors import CertificateNotFound
 from ...theory.certificates import best_certificate
-from ..registry import Effort, Evidence, premise, printed, reading, register, step, used
+from ..claim import Effort, Evidence, premise, printed, reading, step, used
+from ..registry import register
 from ..tools import Array
 from .functions import (
     SmoothStep,

@@ -15,7 +15,8 @@ from ...losses import Logistic
 from ...privacy import Budget, WithoutReplacement
 from ...problems import ERM
 from ...regularizers import L2
-from ..registry import Effort, Evidence, premise, printed, reading, register, step, used
+from ..claim import Effort, Evidence, premise, printed, reading, step, used
+from ..registry import register
 from ..tools import Array
 from .functions import (
     SmoothStep,

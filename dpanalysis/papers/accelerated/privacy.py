@@ -20,7 +20,8 @@ from ...privacy.accounting.sampling import WithoutReplacement
 from ...privacy.events import Laplace, Repeated, Sampled
 from ...problems import ERM, RowBound
 from ...regularizers import L2
-from ..registry import Effort, Evidence, premise, printed, reading, register, step, used
+from ..claim import Effort, Evidence, premise, printed, reading, step, used
+from ..registry import register
 from ..tools import Array, batch_means, of_adversary
 from .functions import log_uniform
 

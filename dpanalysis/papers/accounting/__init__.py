@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from ...audit.attack import Range
-from ..claim import Check
-from ..registry import Claim, Effort, Evidence, Paper, printed, register
+from ..claim import Check, Claim, Effort, Evidence, Paper, printed
+from ..registry import register
 from ..tools import search_min
 
 PAPER = register(

@@ -35,7 +35,7 @@ from ...privacy.accounting.sampling import Poisson, WithoutReplacement
 from ...privacy.accounting.sparse_vector import rdp_above_threshold
 from ...privacy.budget import Filter, Plan
 from ...privacy.events import AboveThreshold, Event, Gaussian, Laplace, Pure, Repeated, Sampled
-from ..registry import Effort, Evidence
+from ..claim import Effort, Evidence
 from ..tools import Array, Laws, batch_means, gaussian_mixture, mixed, product, randomized_response
 from . import DELTA, EXCESS, STD, attack, holds
 from .sampling import NO, RATE, YES, attack_tables, pure_loss

@@ -25,7 +25,7 @@ from ...privacy.queries import PerturbedMinimum
 from ...problems import ERM, Softmax
 from ...problems.row_bound import RowBound
 from ...regularizers import L2
-from ..registry import Effort, Evidence
+from ..claim import Effort, Evidence
 from ..tools import Array, gaussian_mixture, unit
 from . import DELTA, EXCESS, LOSS, STD, attack, holds
 

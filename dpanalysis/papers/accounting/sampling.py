@@ -26,7 +26,7 @@ from ...privacy.accounting.relations import ADD_OR_REMOVE_ONE, REPLACE_ONE
 from ...privacy.accounting.sampling import Poisson, WithReplacement
 from ...privacy.accounting.with_replacement import pure_with_replacement, rdp_with_replacement
 from ...privacy.events import Event, Gaussian, Laplace, Pure, Sampled
-from ..registry import Effort, Evidence
+from ..claim import Effort, Evidence
 from ..tools import Array, Laws, batch_means, gaussian_mixture, mixed, product, randomized_response
 from . import DELTA, EXCESS, LOSS, STD, attack, holds
 

@@ -32,7 +32,8 @@ from ...privacy.accounting.sampling import Poisson
 from ...privacy.budget import Filter
 from ...privacy.events import AboveThreshold, Event, Gaussian, Pure, Sampled, innermost
 from ...problems import ERM
-from ..registry import Effort, Evidence, premise, printed, reading, register, used
+from ..claim import Effort, Evidence, premise, printed, reading, used
+from ..registry import register
 from ..tools import (
     Array,
     Laws,

@@ -21,7 +21,8 @@ from ...privacy.accounting.sparse_vector import rdp_above_threshold
 from ...privacy.facts import PublicFacts
 from ...privacy.queries import NoisyMin
 from ...theory import search_slack
-from ..registry import Effort, Evidence, premise, printed, reading, register, step, used
+from ..claim import Effort, Evidence, premise, printed, reading, step, used
+from ..registry import register
 from ..tools import (
     Array,
     Laws,

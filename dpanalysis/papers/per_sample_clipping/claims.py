@@ -13,7 +13,8 @@ from scipy import optimize, special, stats
 
 from ... import datasets, privacy, theory
 from ...audit.attack import Range
-from ..registry import Effort, Evidence, NotChecked, premise, printed, reading, register, used
+from ..claim import Effort, Evidence, NotChecked, premise, printed, reading, used
+from ..registry import register
 from ..tools import (
     LONG_RUNS,
     Array,

@@ -16,7 +16,8 @@ from ...audit.attack import Range
 from ...audit.laws import above_threshold_distribution
 from ...theory import SecondOrderTarget, Shares
 from ...theory.second_order import short_decreases
-from ..registry import Effort, Evidence, premise, printed, reading, register, step, used
+from ..claim import Effort, Evidence, premise, printed, reading, step, used
+from ..registry import register
 from ..tools import Array, of_adversary, search_max, search_min, symmetric, upper_limit
 from .printed import printed_batch, printed_search_slack, printed_target
 from .privacy import advanced_noise

@@ -22,7 +22,8 @@ from ...privacy.accounting.relations import REPLACE_ONE
 from ...privacy.facts import PublicFacts
 from ...problems import ERM, RowBound
 from ...regularizers import GemanMcClure
-from ..registry import Effort, Evidence, premise, printed, reading, register, used
+from ..claim import Effort, Evidence, premise, printed, reading, used
+from ..registry import register
 from ..tools import Array, search_max, unit
 from .convergence import CONSTANTS, SEARCH, SHORT
 

@@ -28,7 +28,8 @@ from ...privacy.accounting.pure import amplify
 from ...privacy.accounting.relations import REPLACE_ONE
 from ...privacy.events import Gaussian, Pure, Repeated, Sampled
 from ...problems import ERM
-from ..registry import Effort, Evidence, premise, printed, register, used
+from ..claim import Effort, Evidence, premise, printed, used
+from ..registry import register
 from ..tools import (
     Array,
     gaussian_mixture,

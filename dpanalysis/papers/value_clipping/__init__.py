@@ -3,7 +3,8 @@
 ``ITEMS`` lists its statements and what decides each.
 """
 
-from ..registry import Paper, register
+from ..claim import Paper
+from ..registry import register
 
 PAPER = register(
     Paper(

@@ -16,7 +16,8 @@ from ... import theory
 from ...audit.attack import Range
 from ...losses import Logistic
 from ...theory.clipped_sgd import poisson_noise_scale, sgd_objective_bound
-from ..registry import Effort, Evidence, premise, printed, reading, register, step, used
+from ..claim import Effort, Evidence, premise, printed, reading, step, used
+from ..registry import register
 from ..tools import (
     Array,
     of_adversary,

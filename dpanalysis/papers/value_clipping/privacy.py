@@ -13,7 +13,8 @@ from scipy import special, stats
 from ... import privacy
 from ...audit.attack import Range
 from ...losses import Logistic
-from ..registry import Effort, Evidence, premise, printed, register, used
+from ..claim import Effort, Evidence, premise, printed, used
+from ..registry import register
 from ..tools import (
     LONG_RUNS,
     Mixture,
