@@ -14,8 +14,7 @@ from ..methods.base import AdaptiveMethod, Method
 from ..privacy.accounting import accountant as accounting
 from ..privacy.accounting.accountant import ACCOUNTANTS
 from ..privacy.accounting.curves import PrivacyCurve, curve_of_epsilons, privacy_curve
-from ..privacy.accounting.relations import Budget
-from ..privacy.accounting.runs import directed
+from ..privacy.accounting.relations import Budget, directed
 from ..privacy.budget import Filter
 from ..privacy.events import Event, Repeated
 from ..privacy.ledger import Ledger, at_each, html_table

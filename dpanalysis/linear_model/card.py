@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from ..privacy.accounting.curves import PrivacyCurve
-from ..privacy.accounting.runs import directed
+from ..privacy.accounting.relations import directed
 from ..privacy.ledger import Ledger
 
 _RELATIONS = {

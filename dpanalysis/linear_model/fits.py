@@ -17,7 +17,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from ..preprocessing.columns import LearnedRanges
-from ..privacy.accounting.runs import directed
+from ..privacy.accounting.relations import directed
 
 _KEPT = 512  # digests per sketch
 _TABLES = 256  # tables that a process remembers

@@ -17,7 +17,8 @@ import dpanalysis as dpa
 from dpanalysis import privacy
 from dpanalysis.__main__ import main
 from dpanalysis.privacy.accounting import runs
-from dpanalysis.privacy.accounting.runs import SAMPLINGS, directed, mixture_lower_epsilon
+from dpanalysis.privacy.accounting.relations import directed
+from dpanalysis.privacy.accounting.runs import SAMPLINGS, mixture_lower_epsilon
 from dpanalysis.privacy.events import Gaussian, Repeated, Sampled
 
 ADD = "add_or_remove_one"

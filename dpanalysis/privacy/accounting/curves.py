@@ -32,6 +32,7 @@ from .epochs import Epoch
 from .events import Sampled, counted_gaussian_terms
 from .pairs import Array
 from .pld import _MOST_CELLS, _cell_width, _compose, has_profiles, pairs_of
+from .relations import directed
 from .zcdp import gaussian_divergence, gaussian_epsilon, real_losses
 
 if TYPE_CHECKING:
@@ -108,8 +109,6 @@ class PrivacyCurve:
             object.__setattr__(self, name, value)
 
     def __repr__(self) -> str:
-        from .runs import directed  # here, since it imports this module
-
         what = f"{np.size(self.epsilons)} points" if self.mu is None else f"mu = {self.mu:.6g}"
         return f"PrivacyCurve({what}, advantage at most {directed(self.advantage(), 4)})"
 

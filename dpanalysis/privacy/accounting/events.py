@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
-from decimal import ROUND_CEILING, ROUND_FLOOR
+from decimal import ROUND_FLOOR
 from functools import cache, partial
 from operator import attrgetter
 from typing import Any, get_args
@@ -33,7 +33,7 @@ from .rdp import (
     rdp_pure_without_replacement,
     rdp_without_replacement,
 )
-from .relations import RELATIONS
+from .relations import RELATIONS, directed
 from .sampling import PAIRS, Poisson, Sampling, WithoutReplacement, WithReplacement
 from .with_replacement import pure_with_replacement, rdp_with_replacement
 from .zcdp import zcdp_pure
@@ -211,14 +211,7 @@ def first_runs(runs: Iterable[tuple[Event, int]], most: int) -> Iterator[tuple[E
         most -= count
 
 
-def _rounded(value: float, rounding: str) -> str:
-    """Return a number that is a bound, to four digits."""
-    from .runs import directed  # here, since it imports this module
-
-    return directed(value, 4, rounding)
-
-
-_up = partial(_rounded, rounding=ROUND_CEILING)
+_up = partial(directed, digits=4)  # of numbers that are bounds
 
 
 def described(events: Sequence[Event], on: str = "") -> str:
@@ -853,7 +846,7 @@ class GaussianBound(Event):
         if not any(self.sensitivities):
             noise = "Gaussian noise on what no record changes"
         else:
-            least = _rounded(self.std / max(self.sensitivities), ROUND_FLOOR)
+            least = directed(self.std / max(self.sensitivities), 4, ROUND_FLOOR)
             noise = f"mixed Gaussian noise, noise multiplier {least} or more"
         more = f", and a privacy loss of {_up(self.offset)} beside it" if self.offset else ""
         return f"a release that costs no more than {noise}{more}"

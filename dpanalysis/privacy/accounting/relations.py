@@ -1,9 +1,10 @@
-"""Neighbouring relations and privacy budgets."""
+"""Neighbouring relations, privacy budgets, and how numbers that bound a cost are rounded."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from decimal import ROUND_CEILING, Context
 from typing import Final
 
 from ..._validation import check_choice, check_number, check_positive
@@ -19,6 +20,15 @@ _LEAST = 1e-300  # of a budget: parts of a smaller one round to 0
 def check_relation(relation: str) -> str:
     """Return ``relation`` if it is a neighbouring relation, or raise ValueError listing them."""
     return str(check_choice("relation", relation, RELATIONS))
+
+
+def directed(value: float, digits: int, rounding: str = ROUND_CEILING) -> str:
+    """Return a number to some digits, rounded in one direction, by default up.
+
+    Its digits beyond the twelfth, which floating point may have added, do not count.
+    """
+    near = Context(prec=digits, rounding=rounding).create_decimal(f"{value:.12g}")
+    return f"{float(near):.{digits}g}"
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, fields, replace
-from decimal import ROUND_CEILING, ROUND_FLOOR, Context
+from decimal import ROUND_CEILING, ROUND_FLOOR
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -33,7 +33,7 @@ from .epochs import Epoch, bins_lower_epsilon, shuffle_lower_epsilon
 from .events import Event, Gaussian, Repeated, Sampled
 from .pairs import Array, cell_masses
 from .pld import _ROUNDING, lower_epsilon
-from .relations import ADD_OR_REMOVE_ONE, REPLACE_ONE, Budget, check_relation
+from .relations import ADD_OR_REMOVE_ONE, REPLACE_ONE, Budget, check_relation, directed
 from .sampling import BallsInBins, Poisson, RandomAllocation, WithoutReplacement, WithReplacement
 from .with_replacement import copies
 from .zcdp import gaussian_lower_epsilon
@@ -123,15 +123,6 @@ def _digits(value: float, rounding: str) -> str:
         return directed(value, 6 if value >= 1e6 else 3, rounding)
     digits = max(3, math.floor(math.log10(value)) + 3)
     return f"{float(directed(value, digits, rounding)):#.{digits}g}"
-
-
-def directed(value: float, digits: int, rounding: str = ROUND_CEILING) -> str:
-    """Return a number to some digits, rounded in one direction, by default up.
-
-    Its digits beyond the twelfth, which floating point may have added, do not count.
-    """
-    near = Context(prec=digits, rounding=rounding).create_decimal(f"{value:.12g}")
-    return f"{float(near):.{digits}g}"
 
 
 @dataclass(frozen=True)
