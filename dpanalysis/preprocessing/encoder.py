@@ -203,7 +203,7 @@ def _seconds(value: Any) -> float:
     if not isinstance(value, datetime):
         value = datetime(value.year, value.month, value.day)
     zoned = value if value.tzinfo else value.replace(tzinfo=UTC)
-    return (zoned - _EPOCH).total_seconds()
+    return ((zoned - _EPOCH) // timedelta(microseconds=1)) / 1e6
 
 
 def _dates(declared: Any, missing: Any) -> NumericDomain:
@@ -439,7 +439,7 @@ class PublicEncoder(TransformerMixin, BaseEstimator):
                 f"X has {found} features, but PublicEncoder is expecting {count} features"
             )
         if names is not None:
-            return [X.iloc[:, j].to_numpy() if hasattr(X, "iloc") else X[names[j]] for j in places]
+            return [X.iloc[:, j] if hasattr(X, "iloc") else X[names[j]] for j in places]
         if sp.issparse(X):
             X = X.toarray()
         elif not hasattr(X, "shape"):

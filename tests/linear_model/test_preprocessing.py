@@ -67,6 +67,27 @@ def test_an_equal_cell_of_another_text_changes_no_cell():
         assert np.asarray(rows)[1].tolist() == [0.0, 1.0]
 
 
+@pytest.mark.parametrize("kind", ["datetime64[ns]", "datetime64[us]", "timedelta64[ns]"])
+def test_a_cell_that_is_no_time_changes_no_category_of_times(kind):
+    """Without it a column of nanoseconds had integers for texts: all rows became "other"."""
+    times = pd.Series(np.array([86400 * 10**9, 2 * 86400 * 10**9], "int64").view("M8[ns]"))
+    times = (times if kind[0] == "d" else times - pd.Timestamp(0)).astype(kind)
+    encoder = PublicEncoder({"x": {"categories": [str(times[0])], "other": "else"}})
+    for cells in (times, times.astype(object).replace(times[1], "b")):
+        rows = encoder.fit_transform(pd.DataFrame({"x": cells}))
+        assert np.asarray(rows)[0].tolist() == [1.0, 0.0]
+
+
+def test_a_text_among_dates_changes_no_digit_of_the_others():
+    """Texts left a column of timestamps, whose nanoseconds counted, while those of dates do not."""
+    days = pd.Series(np.arange(10**15, 10**15 + 10**11, 10**8 + 7).view("M8[ns]"))
+    mixed = days.astype(object)
+    mixed.iloc[-1] = "1970-02-01"
+    encoder = PublicEncoder({"x": {"dates": ["1970-01-01", "1970-02-01"]}})
+    rows = [np.asarray(encoder.fit_transform(pd.DataFrame({"x": each}))) for each in (days, mixed)]
+    np.testing.assert_array_equal(rows[0][:-1], rows[1][:-1])
+
+
 @pytest.mark.parametrize("kind", [np.bool_, np.int8, np.float32, np.float64, bool])
 @pytest.mark.parametrize("last", [None, "none of them"])
 def test_a_cell_of_another_kind_changes_no_other(kind, last):
