@@ -614,6 +614,8 @@ def _codes(name: str, domain: Categories, cells: Any) -> np.ndarray:
                 raise WrongCell([(i, name, cell, expected)])
             found[i] = code[domain.missing]
             continue
+        if isinstance(cell, complex):  # one makes a table complex, and so the texts of all others
+            raise WrongCell([(i, name, cell, "a label that is no complex number")])
         text = text_of(cell)
         if lost is not None and not isinstance(cell, str) and hasattr(cell, "__float__"):
             expected = f"text, since {lost!r} would be {text_read(lost)!r} (read it with dtype=str)"

@@ -88,6 +88,13 @@ def test_a_text_among_dates_changes_no_digit_of_the_others():
     np.testing.assert_array_equal(rows[0][:-1], rows[1][:-1])
 
 
+def test_complex_numbers_are_no_categories():
+    """One made a column complex: 1 was (1+0j) then, and "other"."""
+    encoder = PublicEncoder({"x": {"categories": ["1"], "other": "else"}})
+    with pytest.raises(ValueError, match="a label that is no complex number, got "):
+        encoder.fit_transform(pd.DataFrame({"x": [1, 2j]}))
+
+
 @pytest.mark.parametrize("kind", [np.bool_, np.int8, np.float32, np.float64, bool])
 @pytest.mark.parametrize("last", [None, "none of them"])
 def test_a_cell_of_another_kind_changes_no_other(kind, last):
