@@ -306,6 +306,20 @@ def test_malformed_csv(tmp_path, text, message, space):
         datasets.load_csv(path)
 
 
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ('1,0,"a\n0,1,b\n1,1,c\n', "line 4: unexpected end of data"),  # used to be one row
+        ('1,0,"a\n0,1,b\n1,1,"c"\n', "line 4: ',' expected after '\"'"),
+        ("1,0," + 140_000 * "x" + "\n", "line 2: field larger than field limit"),
+    ],
+)
+def test_a_quote_that_is_not_closed_holds_no_other_record(lines, message, tmp_path):
+    path = write(tmp_path / "notes.csv", "x,y,note\n" + lines)
+    with pytest.raises(ValueError, match=message):
+        datasets.load_csv(path, label="y", columns={"x": (0, 1)}, missing=["?"])
+
+
 @pytest.mark.parametrize("missing", ["NA", None])
 def test_csv_takes_missing_texts_in_a_list(missing, tmp_path):
     path = tmp_path / "a.csv"

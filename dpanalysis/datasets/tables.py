@@ -248,23 +248,27 @@ class _TextTable(_Table):
     ) -> None:
         self.path = path
         lines = io.StringIO(_decoded(path, content), newline=None)
-        reader = csv.reader(lines, delimiter=delimiter, skipinitialspace=True)
+        # Strict: a quote that one record does not close would hold all records after it.
+        reader = csv.reader(lines, delimiter=delimiter, skipinitialspace=True, strict=True)
         rows: list[list[str]] = []
         self.lines: list[int] = []
-        for row in reader:
-            if not row or (comment is not None and row[0].startswith(comment)):
-                continue
-            if names is None:
-                names = different_names(path, row)
-            elif len(row) == len(names):
-                rows.append(row)
-                self.lines.append(reader.line_num)
-            else:
-                hint = delimiter_hint(names, "delimiter=")
-                raise ValueError(
-                    f"{path}, line {reader.line_num}: expected {len(names)} fields, got "
-                    f"{len(row)}{hint}"
-                )
+        try:
+            for row in reader:
+                if not row or (comment is not None and row[0].startswith(comment)):
+                    continue
+                if names is None:
+                    names = different_names(path, row)
+                elif len(row) == len(names):
+                    rows.append(row)
+                    self.lines.append(reader.line_num)
+                else:
+                    hint = delimiter_hint(names, "delimiter=")
+                    raise ValueError(
+                        f"{path}, line {reader.line_num}: expected {len(names)} fields, got "
+                        f"{len(row)}{hint}"
+                    )
+        except csv.Error as error:
+            raise ValueError(f"{path}, line {reader.line_num}: {error}") from None
         if not rows or names is None:
             raise ValueError(f"{path}: expected rows of fields split by {delimiter!r}, got none")
         self.names = list(names)
