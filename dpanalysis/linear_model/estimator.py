@@ -262,6 +262,8 @@ class PrivateLinearModel(BaseEstimator, ABC):
         refuse_mask("X", X)
         refuse_mask("y", y)
         (_refuse_no_numbers if self._numeric else _refuse_missing)(y)
+        if self._numeric and isinstance(y, (list, tuple)) and np.asarray(y).dtype.kind == "U":
+            y = np.array(y, dtype=object)  # one text would make texts of all numbers
         if has_read_width(X):
             refuse_read_width()
         with numbers_only(X):

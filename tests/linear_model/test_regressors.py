@@ -499,6 +499,13 @@ def test_a_target_that_is_no_number_is_named_by_its_row(y, row):
         model().fit(np.eye(4), y)
 
 
+def test_a_text_among_the_targets_changes_no_other():
+    """NumPy made texts of all of them, and read .1 in half precision as .1 and not .09998."""
+    X, halves = np.linspace(-1.0, 1.0, 50)[:, None], [np.float16(0.1)] * 49
+    fitted = [model(random_state=0).fit(X, [*halves, last]) for last in (np.float16(0.5), "0.5")]
+    assert fitted[0].intercept_ == fitted[1].intercept_
+
+
 def test_the_card():
     X, y = line(n=300)
     card = model(random_state=None, epsilon=0.5).fit(X, y).privacy_
