@@ -260,12 +260,7 @@ class ArraySums:
     """
 
     def __init__(
-        self,
-        X: Any,
-        y: Any,
-        loss: Loss,
-        scale: Any = None,
-        limits: Sequence[float] = NO_LIMITS,
+        self, X: Any, y: Any, loss: Loss, scale: Any = None, limits: Sequence[float] = NO_LIMITS
     ) -> None:
         self.n, self.d = X.shape
         self._limits = limits

@@ -150,12 +150,7 @@ class CompiledSums:
         )
 
     def _sums_shared(
-        self,
-        W: np.ndarray,
-        rows: np.ndarray | None,
-        samples: Any,
-        wanted: _Wanted,
-        run: Any,
+        self, W: np.ndarray, rows: np.ndarray | None, samples: Any, wanted: _Wanted, run: Any
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Pass once over rows that all replicates share."""
         replicates = W.shape[0]

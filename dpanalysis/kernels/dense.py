@@ -27,14 +27,7 @@ from .._numba import FAST, INNER, borrowed, finish, first_task, next_task, njit
 from . import SHARED_BLOCK
 from .norms import count_grown, empty_rows_outside, is_inside
 from .rounding import BLOCK_ROWS
-from .tile import (
-    SCALE,
-    close_block,
-    fill_tile,
-    new_tile,
-    scale_terms,
-    terms_at,
-)
+from .tile import SCALE, close_block, fill_tile, new_tile, scale_terms, terms_at
 from .vectors import LANES, add_rows, predict
 
 # Fixed, not tuned to the machine: tiles determine the blocks of a sum, and blocks its last bits.

@@ -198,14 +198,7 @@ def _keep_derivative(z: float, derivative: float, weight: float, lost: float) ->
 
 @njit(forceinline=True, **INNER)
 def _loss_derivatives(
-    code: int,
-    parameter: Any,
-    z: Any,
-    table: Any,
-    weight: int,
-    lost: float,
-    count: int,
-    c: Any,
+    code: int, parameter: Any, z: Any, table: Any, weight: int, lost: float, count: int, c: Any
 ) -> None:
     """Fill ``c`` with the derivatives times the table's row ``weight``."""
     row = uint64(weight)

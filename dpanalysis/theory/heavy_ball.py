@@ -6,13 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .._validation import as_scalar, check_int
-from ._arguments import (
-    FloatArray,
-    check_array,
-    check_constants,
-    check_method,
-    check_noise_variance,
-)
+from ._arguments import FloatArray, check_array, check_constants, check_method, check_noise_variance
 from .quadratic import as_spectrum, heavy_ball_recurrence, quadratic_gap, stationary_gap, worst_rate
 
 _TOGETHER = 1 << 14  # number of matrices whose norms are computed at a time

@@ -247,11 +247,7 @@ def epsilon_to_zcdp_ratio(
     return gaussian_quotient(delta, std, epsilon)
 
 
-@holds(
-    "bounds-7",
-    "`epsilon_to_zcdp`",
-    "the rho of an (epsilon, delta) budget implies that budget",
-)
+@holds("bounds-7", "`epsilon_to_zcdp`", "the rho of an (epsilon, delta) budget implies that budget")
 def epsilon_to_zcdp(effort: Effort) -> Iterator[Evidence]:
     """Integrate Gaussian noise of that rho."""
     space = {"epsilon": LOSS, "delta": DELTA}

@@ -18,12 +18,7 @@ from ...losses import Logistic
 from ...theory.clipped_sgd import poisson_noise_scale, sgd_objective_bound
 from ..claim import Effort, Evidence, premise, printed, reading, step, used
 from ..registry import register
-from ..tools import (
-    Array,
-    of_adversary,
-    search_max,
-    upper_limit,
-)
+from ..tools import Array, of_adversary, search_max, upper_limit
 from .printed import printed_clipped_sgd, printed_objective_bound
 
 # --- 004-4, 004-5: weak growth ---

@@ -13,12 +13,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 import scipy.sparse as sp
-from array_api_compat import (
-    array_namespace,
-    is_array_api_obj,
-    is_jax_array,
-    is_numpy_array,
-)
+from array_api_compat import array_namespace, is_array_api_obj, is_jax_array, is_numpy_array
 
 from ..._devices import match_device, readable
 from ..._validation import refuse_mask

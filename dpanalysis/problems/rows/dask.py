@@ -46,7 +46,7 @@ class DaskChunks(Chunks):
         if len(X.chunks[1]) > 1:
             warn_caller(
                 f"X has {len(X.chunks[1])} chunks along the features and is rechunked, since a "
-                "prediction needs a whole row: X.rechunk({1: -1}) beforehand is cheaper, once",
+                "prediction needs a whole row: X.rechunk({1: -1}) beforehand is cheaper, once"
             )
             X = X.rechunk({1: -1})
         self.n, self.d = X.shape
@@ -144,7 +144,7 @@ def _known(name: str, array: Any) -> Any:
         return array
     warn_caller(
         f"{name} has chunks of unknown sizes, which are computed now by a pass over the data; "
-        f"{name}.compute_chunk_sizes() beforehand does it once",
+        f"{name}.compute_chunk_sizes() beforehand does it once"
     )
     return array.copy().compute_chunk_sizes()  # modifies the array in place
 

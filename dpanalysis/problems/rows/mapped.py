@@ -170,12 +170,7 @@ class Blocks(Chunks):
     """
 
     def __init__(
-        self,
-        X: Any,
-        y: Any,
-        loss: Loss,
-        bounds: Sequence[RowBound] = (),
-        in_place: bool = False,
+        self, X: Any, y: Any, loss: Loss, bounds: Sequence[RowBound] = (), in_place: bool = False
     ) -> None:
         self.n, self.d = X.shape
         self._loss, self._bounds = loss, tuple(bounds)
