@@ -4,8 +4,7 @@ A *problem* is minimized by a *method*, which reaches the data through a private
 ledger records what the oracle released, and :mod:`dpanalysis.theory` bounds the result in advance.
 
 An argument outside the range in its description raises ValueError, one of a wrong type TypeError;
-the message names the argument. Everything is imported on first use, so ``import dpanalysis`` is
-cheap.
+the message names the argument. Imports happen on first use, so ``import dpanalysis`` is cheap.
 
 Examples
 --------

@@ -70,13 +70,12 @@ def check_per_sample(rule: Clipping | None) -> None:
 class Clipping(ABC):
     """A clipping rule: a formula for a sample's weight, limited so that its bound holds.
 
-    To define a rule, extend this class with ``clip_norm`` and :meth:`wanted`; :class:`Custom`
-    makes a rule from a function of two numbers. The formula runs as array code, even if the class
-    extends a built-in rule; :func:`~dpanalysis.clipping.compiled` makes it as fast as the
-    built-in ones. The sums limit every weight to ``clip_norm / norm`` and to ``largest_weight``,
-    the bounds used for calibration, whatever the methods return. Neither may change during a
-    run. A test before a private run checks that a weight depends on one sample only
-    (:func:`check_per_sample`).
+    To define a rule, extend this class with ``clip_norm`` and :meth:`wanted`; :class:`Custom` makes
+    a rule from a function of two numbers. The formula runs as array code, even if the class extends
+    a built-in rule; :func:`~dpanalysis.clipping.compiled` makes it as fast as the built-in ones.
+    The sums limit every weight to ``clip_norm / norm`` and to ``largest_weight``, the bounds used
+    for calibration, whatever the methods return. Neither may change during a run. A test before a
+    private run checks that a weight depends on one sample only (:func:`check_per_sample`).
 
     Attributes
     ----------
@@ -140,8 +139,7 @@ class Clipping(ABC):
         norms : array
             L2 norms of the samples' gradients, any shape, non-negative.
         losses : array, optional
-            The samples' losses, the shape of ``norms``; required by :class:`Value` and
-            :class:`Custom`.
+            Losses, the shape of ``norms``; required by :class:`Value` and :class:`Custom`.
 
         Returns
         -------
@@ -346,9 +344,8 @@ class Value(Clipping):
     def weight(self, norms: Any, losses: Any = None) -> Any:
         """Return the multipliers ``w_i`` with ``w_i * norms_i <= clip_norm``, in [0, 1].
 
-        As :meth:`Clipping.weight`, but ``norms`` may be None if they are not known: then the bound
-        depends on the weak growth condition. 0 where the loss is infinite, NaN where the norm or
-        the loss is NaN.
+        As :meth:`Clipping.weight`, but ``norms`` may be None if unknown: then the bound depends on
+        the weak growth condition. 0 where the loss is infinite, NaN where norm or loss is.
         """
         if norms is None and losses is not None:
             with np.errstate(all="ignore"):

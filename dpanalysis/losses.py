@@ -371,11 +371,10 @@ class _Plain(Loss):
 class Logistic(_Plain):
     r"""Logistic loss :math:`\ln(1 + e^{-yz})` with labels in {-1, +1}.
 
-    Its derivative is at most 1 in size, its second derivative at most 1/4, its third
-    at most :math:`1/(6\sqrt3)`. It satisfies the weak growth condition of Fang et al. (2023),
-    Definition 3.1, with :math:`\beta_1 = \kappa\|x\|^2`, where
-    :math:`\kappa = \sup_p (1-p)^2/(-\ln p) = 0.40726437758907375`
-    (the paper prints the looser :math:`\|x\|^2/2`), and :math:`\beta_2 = 0`.
+    Its derivative is at most 1 in size, its second derivative at most 1/4, its third at most
+    :math:`1/(6\sqrt3)`. It satisfies the weak growth condition of Fang et al. (2023), Definition
+    3.1, with :math:`\beta_1 = \kappa\|x\|^2`, where :math:`\kappa = \sup_p (1-p)^2/(-\ln p) =
+    0.40726437758907375` (the paper prints the looser :math:`\|x\|^2/2`), and :math:`\beta_2 = 0`.
 
     No margin overflows, and NaN stays NaN.
 
@@ -436,8 +435,7 @@ class Logistic(_Plain):
 class SquaredError(_Plain):
     r"""Squared error :math:`(z - y)^2/2` with real targets.
 
-    Its derivative is unbounded, so a private run needs a clipping rule; that of :class:`Huber` is
-    bounded.
+    Its derivative is unbounded, unlike :class:`Huber`'s, so a private run needs a clipping rule.
 
     Examples
     --------

@@ -54,8 +54,7 @@ class Regularizer(Protocol):
 class L2:
     r"""Ridge penalty :math:`\frac{\text{strength}}{2}\|w\|_2^2`.
 
-    The penalty written :math:`\lambda\|x\|^2` by Kuru et al. (2022, (5.1)) is
-    ``L2(2 * lambda)``.
+    The penalty written :math:`\lambda\|x\|^2` by Kuru et al. (2022, (5.1)) is ``L2(2 * lambda)``.
 
     Parameters
     ----------

@@ -205,9 +205,8 @@ def repeat_and_select(
         ``candidate(budget, rng)`` runs on the private data, satisfies the given budget, and
         draws from ``rng`` only.
     budget : Budget
-        Of the whole selection: with epsilon only, where runs get pure budgets, or with epsilon and
-        delta, where runs get zCDP budgets, which estimators of :mod:`dpanalysis.linear_model` do
-        not take.
+        Of the whole selection: epsilon only, where runs get pure budgets, or epsilon and delta,
+        where runs get zCDP budgets, which estimators of :mod:`dpanalysis.linear_model` refuse.
     score : callable
         ``score(output, budget, rng)`` returns a number, the larger the better, and satisfies its
         budget if it depends on the private data, as :class:`PrivateLoss` does. NaN is worst.

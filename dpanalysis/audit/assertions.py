@@ -33,9 +33,8 @@ def sensitivity(
 ) -> Any:
     """Return the largest norm of function(D) - function(D') over the pairs (D, D').
 
-    The result is a lower bound on the sensitivity, and the sensitivity itself if all existing
-    pairs are given. The pair found refutes any smaller claimed bound. Chen and Lee (2020),
-    Definition 4.
+    The result is a lower bound on the sensitivity, and the sensitivity itself if all existing pairs
+    are given. The pair found refutes any smaller claimed bound. Chen and Lee (2020), Definition 4.
 
     Parameters
     ----------
@@ -163,8 +162,7 @@ def assert_private(
     Returns
     -------
     tuple of Verdict
-        One for each pair for which there was time: none refutes the claim, and not all are
-        untested.
+        One per pair for which there was time: none refutes the claim, and not all are untested.
 
     Raises
     ------

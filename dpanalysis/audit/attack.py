@@ -236,9 +236,8 @@ def worst_case(
 ) -> Attack:
     """Return the smallest value of ``function`` that a seeded search of a box finds.
 
-    The box is sampled at random, with a share of the coordinates on its edge. Then the
-    Nelder-Mead method starts from the best points. The number of evaluations is fixed, and the
-    same seed repeats the search.
+    The box is sampled at random, with a share of the coordinates on its edge. Nelder-Mead then
+    starts from the best points. The number of evaluations is fixed; a seed repeats the search.
 
     Parameters
     ----------

@@ -5,9 +5,8 @@ whether the record is in the data (or which of the two is), so that changing one
 neighbouring data set. From the output r canaries are guessed, and W guesses are right. If a claim
 holds, many right guesses are unlikely.
 
-**Theorem.** Let :math:`q = e^\epsilon/(1 + e^\epsilon)` and
-:math:`B \sim \mathrm{Binomial}(r, q)`. If the training is :math:`(\epsilon, \delta)`-private,
-then for every v from 1 to r
+**Theorem.** Let :math:`q = e^\epsilon/(1 + e^\epsilon)` and :math:`B \sim \mathrm{Binomial}(r, q)`.
+If the training is :math:`(\epsilon, \delta)`-private, then for every v from 1 to r
 
 .. math:: P(W \ge v) \le P(B \ge v)\Bigl(1 + m\delta \frac{P(B < v)}{v\,P(B = v)}\Bigr).
 
@@ -244,9 +243,8 @@ def verify_with_canaries(
         As for :func:`verify_privacy`.
     guesses : int, optional
         r, between 1 and ``canaries``. It must be fixed before the scores are compared with the
-        coins: the best r found afterwards would be a maximum over many tests. By default a tenth
-        of the canaries or, if that is more, three times the fewest guesses that can refute the
-        claim.
+        coins: the best r found afterwards would be a maximum over many tests. By default a tenth of
+        the canaries or, if that is more, three times the fewest guesses that can refute the claim.
     confidence : float, default=0.999
         In (0, 1).
     rng : None, int, SeedSequence, Generator, SystemRandom or "os"

@@ -1,9 +1,8 @@
 r"""Learn an event from some runs of a mechanism and test a claim by its counts in other runs.
 
-**The test.** An event is counted in n runs of each input: X is Binomial(n, p), Y is
-Binomial(n, q), and the two are independent. The claim allows :math:`p \le h(q)` for an increasing
-curve h. Two separate confidence intervals would assume the worst of both probabilities at once; the
-test here uses one statistic,
+**The test.** An event is counted in n runs of each input: X is Binomial(n, p), Y Binomial(n, q),
+independently. The claim allows :math:`p \le h(q)` for an increasing curve h. Two confidence
+intervals would assume the worst of both probabilities at once; the test here uses one statistic,
 
 .. math:: S = X - cY, \qquad c \ge 0 \text{ fixed before counting.}
 
@@ -125,8 +124,7 @@ def _supremum(
     counts: Counts, limit: Limit, level: float, low: float, high: float, miss: float
 ) -> tuple[float, float]:
     """Return a bound on the largest ln P(S >= s) for q in [low, high], and its q."""
-    # The logit diverges at q = 0 and p = 1: a small piece there is bounded by the larger p and
-    # the smaller q.
+    # The logit diverges at q = 0 and p = 1: small pieces get the larger p and the smaller q.
     little = 1e-4 / counts.runs
     left = min(max(low, little), high)
     right = min(max(float(limit.least(1.0 - little, level)), left), high)

@@ -246,10 +246,9 @@ def report_noisy_min_distribution(
         Finite.
     noise : {"laplace", "gaussian", "exponential", "gumbel"}
         Exponential and Gumbel noise is SUBTRACTED (the winner is argmin of values - noise, as
-        report-noisy-max adds it): with values of sensitivity S, exponential noise of scale
-        2 S/epsilon is then epsilon-private ("permute and flip"); added, it is not. With Gumbel
-        noise outcome i has a probability proportional to exp(-values_i/scale): the exponential
-        mechanism.
+        report-noisy-max adds it): with values of sensitivity S, exponential noise of scale 2
+        S/epsilon is then epsilon-private ("permute and flip"); added, it is not. With Gumbel noise
+        outcome i has a probability proportional to exp(-values_i/scale): the exponential mechanism.
     scale : float
         Laplace, exponential or Gumbel scale, or standard deviation; positive.
     full_output : bool, default=False

@@ -390,8 +390,7 @@ class DensityPair:
                 at = x[np.isnan(lp) | np.isnan(lq)][0]
                 raise ValueError(f"logpdf must not return NaN, got one at x = {at:g}")
             value, sensitivity = self._integrand(integrand, lp, lq)
-            # A pole of a density is a null set; an infinite value elsewhere is mass of P where Q
-            # has none.
+            # A pole is a null set; an infinite value elsewhere is mass of P where Q has none.
             value = np.where(np.isposinf(lp) | np.isposinf(lq), -np.inf, value)
             if np.isposinf(value).any():
                 raise _Infinite

@@ -3,9 +3,8 @@ r"""Record a mechanism's noise on one data set and replay it on a neighbouring o
 :func:`~dpanalysis.audit.verify_privacy` sees outputs only. Here the random source is replaced
 (:mod:`.sources`). A few runs on each input, with the same numbers at the same places, show how the
 changed record affects a run: what reaches the output without noise, how far each noisy number
-shifts relative to its noise, and whether scales, shapes and numbers of draws depend on the data.
-Recording on one data set and replaying on its neighbour is the idea of Re:cord-play
-(arXiv 2602.17454).
+shifts relative to its noise, and whether scales, shapes and numbers of draws depend on the data. To
+record on a data set and replay on its neighbour is the idea of Re:cord-play (arXiv 2602.17454).
 
 How false alarms are avoided. No finding rests on a single pair of runs, since a threshold, an index
 or a rounded number may change by chance. A finding is about what does *not* depend on chance.
@@ -145,9 +144,8 @@ class Recording:
     quantities : tuple of Quantity
         One for each call that adds noise to a quantity that could be determined.
     epsilon : float or None
-        A lower bound on epsilon at delta = 0 for these two data sets, from the shifts and scales
-        of what is released; ``inf`` if the ratio of densities is unbounded, None if nothing is
-        known.
+        A lower bound on epsilon at delta = 0 for these two data sets, from the shifts and scales of
+        what is released; ``inf`` if the ratio of densities is unbounded, None if nothing is known.
     looked : bool
         Whether anything differed between the two data sets.
     not_followed : tuple of str

@@ -389,8 +389,7 @@ def quadratics(
     d : int or (int, int)
         Dimension, or its smallest and largest value.
     mu, L : float
-        ``0 <= mu <= L``. Both are eigenvalues when d >= 2; at d = 1 the only eigenvalue lies
-        in [mu, L].
+        ``0 <= mu <= L``. Both are eigenvalues when d >= 2; at d = 1 the only one lies in [mu, L].
     radius : float
         The minimizer's entries lie in [-radius, radius].
     sensitivity : float, optional
@@ -454,9 +453,8 @@ def query_sequences(
     length : int or (int, int)
         Number of queries, or its smallest and largest value, at least 1.
     sensitivity : float
-        The largest difference between two answers to one query. Likely patterns: all answers
-        shift by it, they shift by a ramp, a single answer shifts, the first answers go down
-        while the others go up.
+        The largest difference between two answers to one query. Likely patterns: all answers shift
+        by it, or by a ramp, a single one shifts, the first answers fall, the others rise.
     reach : float
         The first sequence lies in [-reach, reach], for a threshold of 0.
     one_sided : bool

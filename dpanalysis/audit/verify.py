@@ -163,8 +163,7 @@ class Verdict(VerdictBase):
         another pair of inputs, may still refute the claim.
     bound : float
         Lower bound on the mechanism's epsilon at ``delta``, or on its mu, at least 0; also under
-        its name, ``epsilon`` or ``mu``. It is too high with probability at most
-        1 - ``confidence``.
+        its name, ``epsilon`` or ``mu``. It is too high with probability at most 1 - ``confidence``.
     bounded : {"epsilon", "mu"}
     claim, delta, confidence : float
     event : OutcomeEvent
@@ -371,12 +370,10 @@ def verify_privacy(
         (size, k), or a sequence of ``size`` objects. With ``vectorized=False``,
         ``mechanism(dataset, rng)`` is one run and may return anything.
     dataset, neighbour : object
-        The two inputs, passed as they are. Arrays of two axes, sparse matrices, tuples
-        ``(X, y)``, problems and data sets are compared row by row and must be neighbours;
-        anything else is up to the caller.
+        The two inputs, passed as they are. 2-d arrays, sparse matrices, tuples ``(X, y)``, problems
+        and data sets are compared row by row and must be neighbours; the rest is up to the caller.
     claim : float, Budget, (float, float) or GaussianPrivacy
-        Epsilon in [0, inf), (epsilon, delta), or a budget; a zCDP budget is converted at
-        ``delta``. Or mu.
+        Epsilon in [0, inf), (epsilon, delta), a budget (zCDP is converted at ``delta``), or mu.
     delta : float, default=0
         In [0, 1); 0 where mu is claimed.
     samples : int, default=1_000_000

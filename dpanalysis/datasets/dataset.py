@@ -93,8 +93,7 @@ class Dataset:
         regularizer : regularizer, optional
             Public penalty.
         size : int, optional
-            Public nominal size, see :class:`~dpanalysis.ERM`; by default :attr:`n`, which is then
-            public.
+            Public nominal size, see :class:`~dpanalysis.ERM`; by default :attr:`n`, then public.
         """
         from ..losses import Logistic
         from ..problems import ERM

@@ -69,18 +69,16 @@ def load_libsvm(
 ) -> tuple[scipy.sparse.csr_array, np.ndarray]:
     r"""Read a file in LIBSVM format: ``label index:value index:value ...`` on each line.
 
-    Stored zeros are dropped, indices may come in any order, blank lines and
-    ``# comments`` are skipped.
+    Stored zeros, blank lines and ``# comments`` are dropped; indices may be in any order.
 
     Parameters
     ----------
     path : str or path-like
         Plain, ``.gz`` or ``.bz2`` file.
     n_features : int, optional
-        Public number of columns; a private run needs it. By default it is the largest index in
-        the file, a property of the data (a test file often lacks the last columns), and private
-        runs on ``X``, its slices and ``X.toarray()`` raise. Matrices that SciPy stacks from it are
-        not marked.
+        Public number of columns; a private run needs it. By default it is the largest index in the
+        file, a property of the data (a test file often lacks the last columns), and private runs on
+        ``X``, its slices and ``X.toarray()`` raise. Matrices that SciPy stacks are not marked.
     zero_based : bool
         Whether the first column has index 0; LIBSVM's files start at 1.
 
@@ -125,8 +123,7 @@ def load_libsvm(
     first[1:] = token_line[1:] != token_line[:-1]
     colons = np.flatnonzero(text == ord(":"))
     flat = parse_numbers(content.replace(b":", b" "))
-    # Well-formed: exactly one colon in every token but the labels, with finite numbers on both
-    # sides.
+    # Well-formed: one colon in every token but the labels, with finite numbers on both sides.
     if (
         flat is None
         or flat.size != tokens.size + colons.size

@@ -48,12 +48,11 @@ def _libsvm_pair(
 def a9a(path: PathLike | None = None) -> Dataset:
     """Return a9a: UCI Adult, binarized by LIBSVM (32,561 x 123 and a test part of 16,281).
 
-    Files ``a9a`` and ``a9a.t``, see :func:`load`. CSR, values 0 and 1. Labels: +1 for an income
-    over 50K, as in the file. Each of the 14 source attributes sets at most one of the 123
-    indicators, so a row has L1 norm at most 14 and L2 norm at most sqrt(14).
-    ``a9a().pooled().with_intercept()`` is Adult as in Table 1 of Chen and Lee (2020) (48,842 x 124,
-    the larger class .761). Source: LIBSVM Data, binary classification; Becker and Kohavi, Adult,
-    doi 10.24432/C5XW20.
+    Files ``a9a`` and ``a9a.t``, see :func:`load`. CSR, values 0 and 1. Label +1: income over 50K,
+    as in the file. Each of 14 source attributes sets at most one of the 123 indicators, so a row
+    has norms of at most 14 (L1) and sqrt(14) (L2). ``a9a().pooled().with_intercept()`` is Adult as
+    in Table 1 of Chen and Lee (2020) (48,842 x 124, the larger class .761). Source: LIBSVM Data,
+    binary classification; Becker and Kohavi, Adult, doi 10.24432/C5XW20.
     """
     digests = {
         "a9a": "fb3596510d780aaf76a06dc721d49662",
@@ -68,11 +67,10 @@ def ijcnn1(path: PathLike | None = None) -> Dataset:
     """Return ijcnn1: the IJCNN 2001 challenge (49,990 x 22 and a test part of 91,701).
 
     Files ``ijcnn1`` and ``ijcnn1.t``. Dense (13 of 22 entries are nonzero). Features 1-10 are one
-    indicator, 11-22 are twelve numbers. No source states their range; [-1, 1] is declared here (all
-    training values lie in it, test values reach 1.33): hence the bounds 13 (L1) and sqrt(13) (L2).
-    The values are not changed; the problem enforces the bounds, which no row exceeds. Labels are
-    -1/+1 as in the file. Source: LIBSVM Data, binary classification; Prokhorov, IJCNN 2001
-    challenge.
+    indicator, 11-22 are twelve numbers. No source states their range; [-1, 1] is declared here
+    (training values lie in it, test values reach 1.33): hence the bounds 13 (L1) and sqrt(13) (L2).
+    Values are not changed; the problem enforces the bounds, which no row exceeds. Labels are -1/+1
+    as in the file. Source: LIBSVM Data, binary classification; Prokhorov, IJCNN 2001 challenge.
     """
     digests = {
         "ijcnn1": "22a1163cb407a2f1561f9678765acebf",
@@ -192,8 +190,7 @@ def covertype(path: PathLike | None = None) -> Dataset:
 def digits(path: PathLike | None = None) -> Dataset:
     """Return scikit-learn's bundled digits (1,797 x 64, digits 0..9, no test part).
 
-    Counts 0..16 are divided by 16. Row bounds: 64 (L1), 8 (L2). There is no file, so ``path`` must
-    be None.
+    Counts 0..16 are divided by 16. Row bounds: 64 (L1), 8 (L2). No file: ``path`` must be None.
     """
     X, y = _bundled("digits", path)
     return Dataset(X / 16.0, y.astype(np.int64), None, None, "digits", row_bounds(64), 10)
@@ -203,10 +200,9 @@ def breast_cancer(path: PathLike | None = None) -> Dataset:
     """Return scikit-learn's bundled breast cancer data (569 x 30, no test part).
 
     Labels: +1 benign (357), -1 malignant (212). The source gives no ranges for its 30 measurements,
-    so those of :data:`~dpanalysis.datasets.tables.BREAST_CANCER` are declared in this code; values
-    are scaled by them and clipped to [0, 1]. Row bounds: 30 (L1), sqrt(30) (L2). There is no file,
-    so ``path`` must be None. Source: Wolberg, Mangasarian, Street and Street, UCI, doi
-    10.24432/C5DW2B.
+    so those of :data:`~dpanalysis.datasets.tables.BREAST_CANCER` are declared here; values are
+    scaled by them and clipped to [0, 1]. Row bounds: 30 (L1), sqrt(30) (L2). No file: ``path`` must
+    be None. Source: Wolberg, Mangasarian, Street and Street, UCI, doi 10.24432/C5DW2B.
     """
     X, y = _bundled("breast_cancer", path)
     X = np.clip(X / np.array(tables.BREAST_CANCER), 0.0, 1.0)
@@ -246,9 +242,8 @@ def kuru_synthetic(
         random ``w``. ``"ball"``, scheme (ii): rows uniform in the L1 ball of radius 20,
         labels drawn from the logistic model of one standard normal ``w``.
     negative_rate : float, optional
-        Fraction of labels -1 for ``"cube"``, in [0, 1], exact up to one sample; 0.1 by default,
-        as in the published runs, whose transients depend on it. None for ``"ball"``, which is
-        symmetric.
+        Fraction of labels -1 for ``"cube"``, in [0, 1], exact up to one sample; 0.1 by default, as
+        in the published runs, whose transients depend on it. None for the symmetric ``"ball"``.
     rng : int, SeedSequence or Generator, optional
         Seed or source of randomness.
 
@@ -326,9 +321,8 @@ def load(name: str, path: str | os.PathLike[str] | None = None) -> Dataset:
     Parameters
     ----------
     name : str
-        One of ``"adult", "a9a", "bank", "ijcnn1", "covertype", "mnist", "fashion_mnist",
-        "cifar10", "breast_cancer", "digits"``. See the function of the same name for encoding
-        and options.
+        One of ``"adult", "a9a", "bank", "ijcnn1", "covertype", "mnist", "fashion_mnist", "cifar10",
+        "breast_cancer", "digits"``. See the function of the same name for encoding and options.
     path : str or path-like, optional
         Folder or training file.
 

@@ -61,8 +61,7 @@ def load_csv(
     delimiter : str
         One character.
     missing : sequence of str
-        Texts that mean "missing"; such an attribute is encoded as zeros, which keeps the
-        row bound.
+        Texts that mean "missing"; such an attribute is encoded as zeros, which keeps the row bound.
     comment : str, optional
         Lines that start with this text are skipped.
     sparse : bool

@@ -11,9 +11,8 @@ the noise of all steps, before and after, and can subtract it. So a resumed run 
 and batches. It has the law of an uninterrupted run, since every draw is independent of all earlier
 ones, whether they come from one stream or from two.
 
-A run whose ``rng`` is an integer is the exception. Whoever knows the seed knows the noise anyway:
-the file stores the states of the streams, is AS SECRET AS THE SEED, and resuming is exact to the
-last bit.
+A run whose ``rng`` is an integer is the exception. Whoever knows the seed knows the noise: the file
+has the states of the streams, is AS SECRET AS THE SEED, and resuming is exact to the last bit.
 
 **Why the ledger is complete.** An event is on disk before its batch is drawn
 (:meth:`~dpanalysis.privacy.oracle.PrivateOracle.write_ahead`). Whenever a run is killed, its file

@@ -156,8 +156,7 @@ def tabulate(records: Sequence[Record]) -> Table:
     Parameters
     ----------
     records : sequence of Record
-        Records with 1-d arrays of one length each (scalars are repeated); the parameters become
-        columns too.
+        Records with 1-d arrays of one length (scalars are repeated); parameters become columns too.
 
     Examples
     --------

@@ -32,8 +32,7 @@ class Result:
     Attributes
     ----------
     w : ndarray of shape (R, d)
-        Output of the method, one row per replicate: the last iterates by default, see the
-        method's ``output``.
+        Output, one row per replicate: by default the last iterates, see the method's ``output``.
     history : dict of str to ndarray of shape (records, R)
         Records of the iterates, and ``"iteration"`` of shape (records,). Computed from the data
         without noise: for the researcher only, NOT covered by the guarantee.
@@ -66,11 +65,9 @@ class Result:
     ledgers : tuple of Ledger
         One per replicate, if they run one after the other.
     made : ndarray of int, shape (R,), or None
-        Iterations of each replicate, if they run one after the other; ``iterations`` is the
-        largest.
+        Iterations of each replicate, if they run one by one; ``iterations`` is the largest.
     evaluations : dict of str to int
-        Number of gradients and losses of single records evaluated, over all replicates. NOT
-        covered by the guarantee.
+        Number of per-record gradients and losses in all replicates. NOT covered by the guarantee.
     charged : ndarray of int, shape (records,), or None
         Events in the ledger at each record, if all replicates run together.
     """
@@ -139,8 +136,7 @@ class Result:
 
         For a run that stopped early, this is the epsilon of all planned events: released values
         decided when to stop, so the events that happened were not fixed in advance and their cost
-        alone is not a guarantee. For an adaptive run it is what the filter grants, for the same
-        reason.
+        alone is not a guarantee. Likewise, for an adaptive run, it is what the filter grants.
 
         Parameters
         ----------
@@ -190,8 +186,7 @@ class Result:
         Returns
         -------
         float or ndarray of the shape of ``epsilon``
-            A valid bound, at all of them simultaneously; 1 if exact gradients of private data
-            were released.
+            A valid bound, at all of them at once; 1 if exact private gradients were released.
 
         Examples
         --------

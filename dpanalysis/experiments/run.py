@@ -88,10 +88,9 @@ def minimize(
         Called as ``callback(iteration, w)`` after each iteration; a true return value stops the
         run. The guarantee covers a decision based on ``w``, not one based on the data.
     checkpoint : path-like, optional
-        A new file, in an existing folder, that records what the run has released and spent, so that
-        it can be resumed. For methods that release their iterates: descent, SGD and Adam, line
-        searches. The file reveals no more than the iterates do; if ``rng`` is an integer, it is as
-        secret as the seed.
+        A new file, in an existing folder, that records what the run has released and spent, to
+        resume it. For methods that release their iterates: descent, SGD and Adam, line searches. It
+        reveals no more than the iterates; with an integer ``rng`` it is as secret as the seed.
     resume : path-like, optional
         Resume from the last step in such a file, which is then updated. All charged events are in
         the ledger; an iteration whose batch was charged and lost leaves the iterate unchanged. The

@@ -360,9 +360,8 @@ def sweep(
         Number of concurrent cells; 1 for all in this process, -1 for one per core (with Dask or
         Ray: as many as the cluster takes). By default that of ``joblib.parallel_config``, or 1.
     backend : str, optional
-        ``"loky"`` (processes), ``"threading"``, ``"dask"`` (on the current client), ``"ray"``, or
-        a name registered with joblib. By default that of ``joblib.parallel_config``, or
-        ``"loky"``.
+        ``"loky"`` (processes), ``"threading"``, ``"dask"`` (on the current client), ``"ray"``, or a
+        name registered with joblib. By default that of ``joblib.parallel_config``, or ``"loky"``.
     progress : bool
         Whether to show a progress bar on stderr.
     settings : dict, optional

@@ -212,15 +212,13 @@ def compile_loss(loss: Loss) -> Loss:
 
     - NumPy, or the module that ``array_api_compat.array_namespace(z)`` returns, has functions of
       numbers: ``exp``, ``log``, ``log1p``, ``where``, ``abs``, ``maximum`` and so on. ``exp``,
-      ``log`` and ``log1p`` are replaced by vectorized polynomials with a relative error below
-      1e-15;
+      ``log`` and ``log1p`` become vectorized polynomials with a relative error below 1e-15;
     - ``self`` has only its numbers (fields, class attributes, properties), read at each sum;
     - helpers must be functions of the module, not methods;
     - no exceptions may be raised, since an error at one record would reveal it.
 
-    A built-in loss is returned unchanged, as is one that Numba cannot compile, with a UserWarning
-    that states the reason. A compiled loss can be pickled, and is compiled again where it is
-    loaded.
+    A built-in loss is returned unchanged, as is one that Numba cannot compile, with the reason in a
+    UserWarning. A compiled loss can be pickled, and is compiled again where it is loaded.
 
     Raises
     ------

@@ -15,8 +15,7 @@ from .._validation import check_int, check_number
 
 BLOCK_ROWS = 4096  # rows whose terms are added up before their sum is added to another
 DOUBLE, SINGLE = 2.0**-53, 2.0**-24  # relative error of one rounding
-# Smaller coefficients of a row count as zero: products of subnormal numbers would have larger
-# relative errors.
+# Smaller coefficients count as zero: products of subnormal numbers have larger relative errors.
 TINY = 2.0**-960
 # Limits of unbounded rows: on the L1 and L2 norms, and the multiple of the stored norm.
 NO_LIMITS = (math.inf, math.inf, math.inf)
@@ -45,15 +44,14 @@ def sum_rounding(n: int, d: int, parts: int = 1, unit: float = DOUBLE) -> float:
     **The sum.** A term is multiplied out (one rounding per entry; three for a Hessian, whose row
     and column are scaled before, by a square root that is computed for the record) and then passes
     through additions: at most one for each of the other terms of its block, which has at most
-    :math:`m = \max(4096, d)` rows (a block of a sparse matrix has d rows if that is more);
-    one for each block of its task; one for each task, at most 64; one for each part. A block
-    is closed only if the next rows do not fit, so it has at least 2048 rows unless it is
-    the last, and there are at most n/2048 + 1. This holds in whatever order the terms of a
-    block are added. With k the total, the computed sum is
-    :math:`\sum_i t_{ij}(1 + \theta_{ij})` in entry j with :math:`|\theta_{ij}| \le \gamma_k`.
-    So its error is at most :math:`\gamma_k \sum_i |t_{ij}|` in each entry, and in any norm that
-    is monotone in the entries' absolute values, such as L1 and L2, at most
-    :math:`\gamma_k \sum_i \|t_i\| \le n \gamma_k (1 + \gamma_{d+16}) B`.
+    :math:`m = \max(4096, d)` rows (a block of a sparse matrix has d rows if that is more); one for
+    each block of its task; one for each task, at most 64; one for each part. A block is closed only
+    if the next rows do not fit, so it has at least 2048 rows unless it is the last, and there are
+    at most n/2048 + 1. This holds in whatever order the terms of a block are added. With k the
+    total, the computed sum is :math:`\sum_i t_{ij}(1 + \theta_{ij})` in entry j with
+    :math:`|\theta_{ij}| \le \gamma_k`. So its error is at most :math:`\gamma_k \sum_i |t_{ij}|` in
+    each entry, and in any norm that is monotone in the entries' absolute values, such as L1 and L2,
+    at most :math:`\gamma_k \sum_i \|t_i\| \le n \gamma_k (1 + \gamma_{d+16}) B`.
 
     **Both.** The returned bound is :math:`n\gamma_k(1 + \gamma_{d+16}) + \gamma_{d+16}`. If a
     record is replaced, the exact sums of the two data sets differ by at most

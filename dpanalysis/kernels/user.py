@@ -5,8 +5,7 @@ A formula is a method of a class, written for arrays. It is compiled as a functi
 ``array_namespace`` returns) becomes :data:`SCALARS`: NumPy with replacements for the functions that
 create arrays or prevent vectorization. The kernels call a copy of the built-in
 :func:`~dpanalysis.kernels.tile.tile_terms` in which it replaces the built-in formula. Its
-parameters are arguments, so each class is compiled once per process, whatever the parameters and
-the data.
+parameters are arguments, so each class is compiled once per process, whatever parameters and data.
 """
 
 from __future__ import annotations

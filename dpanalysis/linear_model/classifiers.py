@@ -57,8 +57,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
         As in :class:`LogisticRegression`.
     C : float, "auto" or "private"
         As in :class:`LogisticRegression`. With a method object, ``"auto"`` adds no penalty, a
-        number adds the L2 penalty :math:`\|w\|^2/(2Cn)` to the mean loss, and ``"private"`` is
-        rejected.
+        number adds :math:`\|w\|^2/(2Cn)` to the mean loss, and ``"private"`` is rejected.
 
     Attributes
     ----------
@@ -419,12 +418,11 @@ class LogisticRegression(PrivateClassifier):
         Inverse strength of the L2 penalty, as in scikit-learn: the penalty is
         :math:`\|w\|^2/(2Cn)`, added to the mean loss, with weights w in units in which features
         have size 1. ``"auto"``: a rule that uses public facts only; for two classes, delta > 0 and
-        large noise it selects noisy gradient descent instead. However large epsilon, the penalty
-        is at least one that suits a fit without privacy, given n and the bounds; this floor binds
-        only above epsilon = 4. ``"private"``: the best of several penalties around the rule's, by
-        a private score. The choice costs more than half of epsilon and helps only where the rule
-        is far off: on none of the data sets of ``python -m benchmarks accuracy``. It needs
-        delta = 0.
+        large noise it selects noisy gradient descent instead. However large epsilon, the penalty is
+        at least one that suits a fit without privacy, given n and the bounds; this floor binds only
+        above epsilon = 4. ``"private"``: the best of several penalties around the rule's, by a
+        private score. The choice costs more than half of epsilon and helps only where the rule is
+        far off: on none of the data sets of ``python -m benchmarks accuracy``. It needs delta = 0.
     fit_intercept : bool
         The intercept is the weight of a constant column, penalized like all others.
     class_weight : dict, optional

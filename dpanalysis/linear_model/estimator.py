@@ -1,7 +1,6 @@
 """Base class of the private classifiers and regressors: checks, bounded rows, past fits, the card.
 
-An estimator clips the rows to public bounds, fits through the oracle, and states the guarantee on
-a card.
+An estimator clips rows to public bounds, fits through the oracle and gives the guarantee on a card.
 """
 
 from __future__ import annotations

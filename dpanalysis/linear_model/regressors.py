@@ -137,10 +137,9 @@ def expected_r2(facts: PublicFacts, method: Any, noise: float, width: float = _W
     p is within the width, the gradient is smaller by a factor :math:`q = p^3 + 3 p (1 - p^2)/2`.
     That interval depends on the unexplained variance, so q solves a fixed-point equation.
 
-    *Descent* for a total time T reaches a share :math:`1 - e^{-x}` of the weights,
-    :math:`x = v T`. Its noise, of length :math:`\tau T` without a gradient, has shrunk to the
-    square :math:`\tau^2 T^2 (1 - e^{-2x})/(2x)`. Where gradients of typical length are clipped, x
-    is smaller by the same factor.
+    *Descent* for a total time T reaches a share :math:`1 - e^{-x}` of the weights, :math:`x = v T`.
+    Its noise, of length :math:`\tau T` without a gradient, has shrunk to the square :math:`\tau^2
+    T^2 (1 - e^{-2x})/(2x)`. Where typical gradients are clipped, x is smaller by the same factor.
     """
     columns = sum(block.size for block in facts.row_blocks[0])
     square = row_variance(facts)

@@ -22,8 +22,7 @@ from .planned import Coefficients, WithErrorBound, check_bounded_curvature, cons
 class GradientDescent(WithErrorBound):
     """Gradient descent, x_{t+1} = x_t - alpha (grad F(x_t) + noise_t).
 
-    Problem: an L-smooth, mu-strongly convex F. Guarantee, for alpha < 2/L and noise of
-    conditional mean zero:
+    Problem: L-smooth, mu-strongly convex F. Guarantee for alpha < 2/L, noise of conditional mean 0:
 
         E_{t+1} <= (1 - 2 mu alpha (1 - alpha L / 2)) E_t + (L alpha^2 / 2) E||w_t||^2,
 

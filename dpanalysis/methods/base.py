@@ -141,8 +141,7 @@ class AdaptiveMethod(Method):
 
     Each run is controlled by a filter at one fixed Renyi order (see
     :class:`dpanalysis.privacy.Filter`), and replicates run one after the other. :meth:`prepare`
-    fixes the initial noise; :meth:`run` is the paper's algorithm, and ends when the filter refuses
-    a batch.
+    fixes the initial noise; :meth:`run` is the paper's algorithm, until the filter refuses a batch.
 
     If the largest possible list of events is known in advance, :meth:`events` returns it, and the
     run is controlled by a :class:`dpanalysis.privacy.Plan` with ``exact=False``.

@@ -22,11 +22,10 @@ from .base import Method, Step, require_records
 class GeneticSearch(Method):
     r"""PrivGene: a genetic algorithm that selects points by the exponential mechanism.
 
-    The initial population is random around w_0. Each generation selects ``parents`` points of
-    small clamped loss by as many successive exponential mechanisms; they survive, and their
-    children replace the rest of the population. A child takes each coordinate from one of two
-    parents, and some of its coordinates mutate, by amounts that shrink with the generations. The
-    last generation releases one point.
+    The initial population is random around w_0. Each generation selects ``parents`` points of small
+    clamped loss by as many successive exponential mechanisms; they survive, and their children
+    replace the rest of the population. A child takes each coordinate from one of two parents, and
+    some coordinates mutate, by amounts that shrink each generation. The last releases one point.
 
     Only indices of public points are released: no gradient is needed, and the noise does not
     grow with the dimension. But a few generations search high dimensions poorly.
@@ -44,8 +43,7 @@ class GeneticSearch(Method):
     radius : float
         Each coordinate of the first points is uniform in w_0 +- radius; positive.
     mutation, shrink : float
-        A mutation is uniform in +- mutation (at least 0), which each generation multiplies by
-        shrink in (0, 1].
+        Mutations are uniform in +- mutation (>= 0), multiplied by shrink in (0, 1] each generation.
     mutated : int, optional
         Expected number of mutated coordinates of a child; all of them by default.
 

@@ -57,10 +57,9 @@ class LastIterate(OneShot):
     interrupted run has been charged in full, and releases nothing. The start must be public.
 
     *When it helps.* On full batches the saving is relative to equal noise with every iterate
-    released. Noise allocated for the contraction c, large in early steps, gives the last iterate
-    the same variance at the same mu, and releases every iterate: ``noise="optimal"`` of
-    :class:`GradientDescent`. The gain is for batches in a public order, for which composition
-    charges every pass.
+    released. Noise allocated for the contraction c, large early, gives the last iterate the same
+    variance and mu, and releases every iterate: ``noise="optimal"`` of :class:`GradientDescent`.
+    The gain is for batches in a public order: composition charges every pass.
 
     References
     ----------

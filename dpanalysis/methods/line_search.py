@@ -497,8 +497,7 @@ class AdaptiveGD(Refinement):
               \eta \in \{0, \tfrac{\eta_0}{K}, \tfrac{2 \eta_0}{K}, \dots, \eta_0\},
 
     the index of a point of small clamped loss. If it is 0, the gradient is considered too noisy:
-    its budget grows, and the increase is spent on another measurement, which is averaged with the
-    old one.
+    its budget grows, and the increase is spent on another measurement, averaged with the old one.
 
     Parameters
     ----------

@@ -74,8 +74,7 @@ class OutputPerturbation(OneShot):
     batches : int
         Number of batches in a pass of ``"permuted_sgd"``.
     step_size : float, optional
-        At most :func:`dpanalysis.privacy.queries.largest_step`; half of that by default, which is
-        close to 1/L.
+        At most :func:`dpanalysis.privacy.queries.largest_step`; by default half of it, about 1/L.
 
     Raises
     ------
@@ -179,9 +178,8 @@ class ObjectivePerturbation(OneShot):
     relations are covered.
 
     *The noise.* Each bound on the rows gives a norm, or blocks of columns with a norm each, over
-    which :func:`dpanalysis.privacy.k_norm.norm_shape` divides the budget. The term of least
-    expected square is used, among these and, for delta > 0, the Gaussian ones. The choice does not
-    depend on the data.
+    which :func:`dpanalysis.privacy.k_norm.norm_shape` divides the budget. Of these and, for delta >
+    0, the Gaussian ones, the term of least expected square is used, whatever the data.
 
     References
     ----------

@@ -12,10 +12,9 @@ except for whether the next answer is a gradient or a Hessian.
 *Proof that this is private.* Each answer uses a separate batch, and both kinds have Gaussian noise
 of the same multiplier s: a record moves an answer by at most 1/s standard deviations. So the pair
 N(0, 1), N(1/s, 1), amplified by the sampling, dominates an answer of either kind, and the product
-of as many pairs as a phase has answers dominates the phase, whichever kind is asked next and
-wherever it ends (see :class:`dpanalysis.privacy.Plan`). With two multipliers this would be false:
-how often each pair occurs would depend on the answers. Privacy loss distributions compose products
-of fixed pairs.
+of as many pairs as a phase has answers dominates the phase, whichever kind is next and wherever it
+ends (see :class:`dpanalysis.privacy.Plan`). With two multipliers this is false: the answers would
+decide how often each pair occurs. Privacy loss distributions compose products of fixed pairs.
 """
 
 from __future__ import annotations
@@ -412,9 +411,8 @@ class SecondOrder(CurvatureMethod):
     eps_g, eps_H : float
         Tolerances, positive.
     step : {"short", "line_search"}
-        Step sizes 1/G and 2 lambda/M; or those of a private backtracking search, which starts at
-        ``b_g`` times :math:`2(1 - c_1 - c_g)/G`, or at ``b_H`` times :math:`t_2\lambda/M`, and
-        falls back to these.
+        Step sizes 1/G and 2 lambda/M; or those of a private backtracking search from ``b_g`` times
+        :math:`2(1 - c_1 - c_g)/G`, or ``b_H`` times :math:`t_2\lambda/M`, else these.
     two_phase : bool
         Spend ``first_share`` of the budget on T/``speedup`` iterations; if they find no point,
         continue from the last one with the rest.

@@ -108,8 +108,7 @@ class SGD(Stochastic):
         ``BallsInBins``, ``RandomAllocation``, ``Shuffle``, which divide the records among the
         batches of an epoch. An epoch is charged as a whole, even if ``iterations`` end within it.
     clipping : object or None
-        Per-sample rule of :mod:`dpanalysis.clipping`; None if the problem bounds the gradient of
-        every record.
+        Per-sample rule of :mod:`dpanalysis.clipping`; None if the problem bounds all gradients.
     momentum : float
         beta in [0, 1).
     nesterov : bool

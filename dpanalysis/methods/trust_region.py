@@ -29,8 +29,7 @@ class TrustRegion(CurvatureMethod):
     .. math:: h = \arg\min_{\lVert h \rVert \le r} \langle g, h \rangle + \tfrac12 h^\top H h
 
     is the step for a noisy gradient g and a noisy Hessian H. As in the experiments of Gao and
-    Wright (2023), the run ends if ||g|| <= eps_g and the smallest eigenvalue of H is at least
-    -eps_H.
+    Wright (2023), the run ends if ||g|| <= eps_g and no eigenvalue of H is below -eps_H.
 
     Parameters
     ----------

@@ -369,8 +369,7 @@ def claims(
     ImportError
         If a module cannot be imported.
     TypeError, ValueError
-        If the paper or an id is unknown, a module registers no claim, or an argument is of the
-        wrong kind.
+        If the paper or id is unknown, a module registers no claim, or an argument has a wrong type.
 
     Examples
     --------

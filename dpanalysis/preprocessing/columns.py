@@ -55,8 +55,7 @@ class PublicColumns:
     groups : sequence of (start, stop)
         Columns start..stop-1 are nonnegative and sum to at most 1, as in a one-hot encoding.
     epsilon : float
-        The cost of learning the ranges from the data, 0 for declared ranges. An estimator adds it
-        to its own.
+        Cost of learning ranges from the data, 0 for declared ones. An estimator adds it to its own.
     learned : sequence of LearnedRanges
         The fits that learned the ranges. An ``epsilon`` above their sum counts as one more fit,
         under ``"replace_one"``.

@@ -125,8 +125,7 @@ class Filter(NonCopyableGuard):
       largest rho that implies the budget;
     - Renyi costs at the single ``order``, with the limit given by the tight conversion.
 
-    Continuing while some order still has budget would not be private with this conversion (errata
-    002-7).
+    Continuing while some order has budget would not be private with this conversion (errata 002-7).
 
     Parameters
     ----------

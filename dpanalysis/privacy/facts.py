@@ -63,9 +63,8 @@ class PublicFacts:
     Attributes
     ----------
     n, d : int
-        Public nominal number of records, by which sums are divided, and number of parameters.
-        Under add_or_remove_one the guarantee is for two data sets of the same n: see
-        :attr:`max_records`.
+        Public nominal number of records, by which sums are divided, and number of parameters. Under
+        add_or_remove_one the guarantee is for two data sets of the same n: see :attr:`max_records`.
     mu, L : float
         Strong convexity and smoothness for n records, from public bounds; ``L`` may be infinite.
     relation : str

@@ -223,12 +223,11 @@ def spherical(random: Any, scale: float, d: int) -> Any:
 def cubic(random: Any, scale: float, d: int) -> Any:
     """Return noise in d dimensions of density proportional to ``exp(-max |x_i|/scale)``.
 
-    It gives pure differential privacy for a sensitivity in the maximum norm. The norm has a density
-    proportional to :math:`r^{d-1} e^{-r/s}` at radius r: the noise is a gamma variable of shape d
-    times a uniform point on the surface of the cube. Equivalently, it is a gamma variable of shape
-    d + 1 times a uniform point in the cube, whose radius has the density :math:`d r^{d-1}` (the two
-    radii are a gamma variable times an independent beta variable). The parameters are those of
-    :func:`spherical`.
+    It gives pure privacy for a sensitivity in the maximum norm. The norm has a density proportional
+    to :math:`r^{d-1} e^{-r/s}` at radius r: the noise is a gamma variable of shape d times a
+    uniform point on the surface of the cube. Equivalently, a gamma variable of shape d + 1 times a
+    uniform point in the cube, whose radius has density :math:`d r^{d-1}` (the two radii are a gamma
+    variable times an independent beta variable). Parameters are those of :func:`spherical`.
 
     References
     ----------

@@ -149,8 +149,7 @@ class PrivateOracle:
     Attributes
     ----------
     evaluations : Counter of str
-        Number of per-record gradients and losses evaluated. NOT private: it reveals the sizes of
-        the batches.
+        Number of per-record gradients and losses evaluated. NOT private: it reveals batch sizes.
 
     Notes
     -----
@@ -177,13 +176,12 @@ class PrivateOracle:
     (:mod:`dpanalysis.privacy.accounting.epochs`).
 
     *Checks before the first charge.* The first charge inspects the data once
-    (``problem.check_private()``), which refuses rows changed in place, sums without bounds of their
-    own and a number of classes taken from the labels. A query whose class overrides the answer
-    and inherits the event is refused, too. The facts must be those that the problem states, with no
+    (``problem.check_private()``), which refuses rows changed in place, sums overridden without
+    bounds and a number of classes taken from the labels. A query whose class overrides the answer
+    and inherits the event is refused too. The facts must be those that the problem states, with no
     more records than they allow, and the streams of noise and batches must be new to a filter or a
     plan, since the difference of two runs with the same noise is exact (a guard of another class
-    that wraps one hides that from it). The constants of a penalty are compared again at every
-    charge.
+    that wraps one hides that from it). Constants of a penalty are compared again at every charge.
 
     *Exceptions, threads, callbacks, processes.* The guard and the ledger are charged before the
     draw: whatever happens afterwards, everything that may have been seen has been charged. One

@@ -336,9 +336,8 @@ class EmpiricalRisk(Problem):
         ----------
         w : array of shape (d,) or (R, d)
         rows : int array of shape (m,), or list of R such arrays, optional
-            The samples: all of them by default; one batch shared by all replicates; or
-            one batch for each replicate, of any sizes, possibly empty. An index may
-            occur several times.
+            The samples: all of them by default; one batch shared by all replicates; or one batch
+            for each replicate, of any sizes, possibly empty. An index may occur several times.
         clipping : Clipping, optional
             Rule of :mod:`dpanalysis.clipping` applied to every sample's gradient (of the
             data term). The losses are not clipped. A gradient that overflows counts as
@@ -346,8 +345,7 @@ class EmpiricalRisk(Problem):
         value, gradient : bool
             Which sums to compute; a sum not requested is None and costs nothing.
         weights : array of shape (n,), optional
-            Non-negative multiplicity of each sample, applied after clipping, to losses
-            and gradients.
+            Multiplicity >= 0 of each sample, applied after clipping, to losses and gradients.
 
         Returns
         -------
@@ -629,9 +627,8 @@ class BoundedRisk(SmoothRisk):
         """Raise unless the rule bounds the gradient of every possible record.
 
         The decision uses the loss and the public row bound, never the data. Raises ValueError if
-        the bound can fail, as for :class:`~dpanalysis.clipping.Value` with too small a ``beta1``
-        or without a row bound. (The sums enforce the clip norm anyway; wrong constants are
-        reported as a mistake.)
+        the bound can fail, as for :class:`~dpanalysis.clipping.Value` with too small a ``beta1`` or
+        without a row bound. (The sums enforce the clip norm anyway; this reports mistakes.)
 
         Examples
         --------

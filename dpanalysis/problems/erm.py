@@ -56,9 +56,8 @@ class ERM(LinearRisk):
     size : int
         N.
     mu, L : float
-        Public strong convexity and smoothness, from the penalty and the row bound, never
-        from the data. ``L`` is inf without a bound and for a nonsmooth loss; it is
-        that of N rows.
+        Public strong convexity and smoothness, from the penalty and the row bound, never from the
+        data. ``L`` is inf without a bound and for a nonsmooth loss; it is that of N rows.
 
     Raises
     ------
@@ -94,8 +93,7 @@ class ERM(LinearRisk):
     that exceeds its bound, or the norm that was cached for clipping, adds exactly zero. This covers
     changes that treat every row separately; a value computed from several rows, such as a centered
     column, depends on all of their records. Labels are copied. Not covered are the index arrays of
-    a CSR matrix, and rows on a device that change in the milliseconds between their norm and their
-    product.
+    a CSR matrix, and rows on a device that change in the milliseconds between norm and product.
 
     Examples
     --------

@@ -23,10 +23,9 @@ class Quadratic(Problem):
     center : array_like of shape (d,), optional
         The minimizer c; zero by default.
     sensitivity : float, optional
-        L1 sensitivity of the gradient to one record, as declared by the caller; it also bounds
-        the L2 sensitivity, which is never larger. So it suits Laplace noise, which needs the
-        L1 norm, and Gaussian noise, which needs the L2 norm. None (the default): the problem
-        has no private data.
+        L1 sensitivity of the gradient to one record, as declared by the caller; it also bounds the
+        L2 sensitivity, which is never larger. So it suits Laplace noise, which needs the L1 norm,
+        and Gaussian noise, which needs the L2 norm. None (the default): no private data.
 
     References
     ----------

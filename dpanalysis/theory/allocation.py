@@ -27,8 +27,7 @@ def check_sizes(n: int | None, m: float | None) -> tuple[int | None, float | Non
     return n, n if m is None else check_number("m", m, low=0.0, high=n, low_open=True)
 
 
-# Smallest weight of an iteration relative to the largest: a weight that underflows to 0 would
-# have infinite noise.
+# Smallest weight relative to the largest: one that underflows to 0 has infinite noise.
 LEAST_IMPORTANCE = 2.0**-52
 
 
@@ -196,9 +195,8 @@ def allocate_epsilon(
     epsilon : float
         Total budget, positive, by basic composition.
     n, m : int, float, optional
-        Data and batch size for sampling ``m`` of ``n`` without replacement (replace-one), or
-        the expected batch size of Poisson sampling (add-or-remove-one); the full batch when
-        omitted.
+        Data and batch size for sampling ``m`` of ``n`` without replacement (replace-one), or the
+        expected batch size of Poisson sampling (add-or-remove-one); the full batch when omitted.
 
     Returns
     -------
@@ -235,8 +233,7 @@ def laplace_scales(
         ``S_1``, the L1 sensitivity of the sum of gradients (replace-one: the largest distance
         between two samples' gradients).
     n, m : int, float
-        Data size; batch size without replacement, or expected size of a Poisson batch, by default
-        ``n``.
+        Data size; batch size without replacement, or expected Poisson batch size, by default ``n``.
 
     Returns
     -------
@@ -278,8 +275,7 @@ def allocate_gaussian(weights: ArrayLike, rho: float, sensitivity: float) -> Flo
     Returns
     -------
     (T,) ndarray
-        Standard deviations of the noise per coordinate. Noise that would be rounded to 0 raises
-        ValueError.
+        Standard deviations of the noise per coordinate. Noise that rounds to 0 raises ValueError.
 
     Examples
     --------
@@ -436,9 +432,8 @@ def best_horizon(
 ) -> tuple[int, float]:
     """Return the number of iterations ``T' <= T`` with the smallest bound, and the bound.
 
-    More iterations contract the initial error further, but each gets a smaller share of the
-    budget. The bound of Nesterov's method, single or multistage, needs no data (Kuru et al. 2022,
-    Remark 4.1).
+    More iterations contract the initial error further, but each gets less of the budget. The bound
+    of Nesterov's method, single or multistage, needs no data (Kuru et al. 2022, Remark 4.1).
 
     Parameters
     ----------

@@ -203,8 +203,7 @@ def heavy_ball_certified_rate(
     Returns
     -------
     float or ndarray
-        NaN where there is no certificate; never below
-        :func:`~dpanalysis.theory.heavy_ball_rate`.
+        NaN where there is no certificate; never below :func:`~dpanalysis.theory.heavy_ball_rate`.
 
     Examples
     --------

@@ -11,13 +11,12 @@ whose size is drawn once for all steps has no such bound: claim 004-18). With :m
           + \tfrac{1}{2} \lambda L \eta^2 \tilde\sigma^2
           + \tfrac{3}{2} \lambda^2 \eta^2 (1 - L\eta)^2 \tilde\sigma^2 \|\nabla f\|^2\right)
 
-for :math:`\lambda L \eta^2 \tilde\sigma^2 \le 1` (Cauchy-Schwarz; a centered variable with
-:math:`E e^{Y^2} \le e` has :math:`E e^{\lambda Y} \le e^{3\lambda^2/4}`). With
-:math:`\lambda = 2/(3 \eta \tilde\sigma^2)` the decrease compensates the noise; with
-:math:`1/\lambda_t = m + 3LSt/T` the change of :math:`\lambda_t` does. Ville's inequality turns both
-supermartingales into bounds on the whole path, without the paper's factor ln T. The noise
-multiplier is calibrated numerically (:func:`dpanalysis.privacy.calibrate`), not by the paper's
-Theorem 3.4.
+for :math:`\lambda L \eta^2 \tilde\sigma^2 \le 1` (Cauchy-Schwarz; a centered variable with :math:`E
+e^{Y^2} \le e` has :math:`E e^{\lambda Y} \le e^{3\lambda^2/4}`). With :math:`\lambda = 2/(3 \eta
+\tilde\sigma^2)` the decrease compensates the noise; with :math:`1/\lambda_t = m + 3LSt/T` the
+change of :math:`\lambda_t` does. Ville's inequality turns both supermartingales into bounds on the
+whole path, without the paper's factor ln T. The noise multiplier is calibrated numerically
+(:func:`dpanalysis.privacy.calibrate`), not by the paper's Theorem 3.4.
 
 Batches have a fixed size, or are Poisson samples whose sum is divided by :math:`B = qn`. The
 noise of Poisson batches has a component of the size of the gradient: its variance is at most
@@ -225,9 +224,8 @@ def no_clipping_norm(
     .. math:: C = \sqrt{2 L\, \max_t (f(w_t) - f^*)} + \rho \sqrt{1 + \ln n},
 
     for every step size :math:`\eta \le \min\{1/L, s/(\tilde\sigma \sqrt T)\}`. The second term
-    holds for all i and w at once, since a mean of n nonnegative terms is at least any one of them
-    over n; the paper's union bound has :math:`\ln(nT)` and an unspecified constant. Without light
-    tails
+    holds for all i and w at once, as a mean of n nonnegative terms is at least any of them over n;
+    the paper's union bound has :math:`\ln(nT)` and an unspecified constant. Without light tails
 
     .. math:: C = \sqrt{2 L n\, (\max_t (f(w_t) - f^*) + \Gamma)},
 
@@ -346,11 +344,10 @@ def clipped_sgd_bound(
     bounds the utility of the method without clipping (at most 1/2 and 2/3 of the paper's Lemma
     A.12). Given that nothing was clipped the bound is :math:`U/(1 - \delta')`; unconditionally it
     is :math:`U + \delta'(\beta + \gamma(1 + \ln(1/\delta')))`, with 2L times the second term for
-    non-convex f, where the worst growth in a run is
-    :math:`\beta = 2D + 2L\eta^2T^2(C^2 + K_\xi^2/B^2)`, :math:`\gamma = 2L\eta^2TK_\xi^2/B^2`,
-    :math:`K_\xi^2 = 2C^2\sigma^2/(1 - e^{-2/d})`. The clip norm is at most
-    :func:`no_clipping_norm`. Full batches need no ``rho``; without it C, and the utility where
-    noise dominates, are :math:`\sqrt n` times larger.
+    non-convex f, where the worst growth in a run is :math:`\beta = 2D + 2L\eta^2T^2(C^2 +
+    K_\xi^2/B^2)`, :math:`\gamma = 2L\eta^2TK_\xi^2/B^2`, :math:`K_\xi^2 = 2C^2\sigma^2/(1 -
+    e^{-2/d})`. The clip norm is at most :func:`no_clipping_norm`. Full batches need no ``rho``;
+    without it C, and the utility where noise dominates, are :math:`\sqrt n` times larger.
 
     For Poisson batches (``sampling="poisson"``) v contains :math:`(1 - q) \rho^2/B`, the
     denominator for non-convex f is :math:`1 - L\eta (1 + (1 - q)/B)/2`, :math:`\beta` contains
@@ -367,8 +364,7 @@ def clipped_sgd_bound(
     rho : float or None
         The constant of Assumption 4.1; None, with B = n only, if it does not hold.
     n, batch_size, dimension : int
-        n samples, of which B are drawn in each step (B <= n; B = n has no sampling error), and d
-        parameters.
+        n samples, of which a step draws B (B <= n; B = n has no sampling error), and d parameters.
     noise_multiplier : float
         :math:`\sigma \ge 0`, calibrated to a budget; it does not depend on C.
     iterations : int

@@ -52,8 +52,7 @@ def heavy_ball_optimal_momentum(step_size: ArrayLike, mu: float, L: float) -> Fl
     """Return the momentum with the best :func:`heavy_ball_rate` for a step size.
 
     ``max{(1 - sqrt(alpha mu))^2, (1 - sqrt(alpha L))^2}``: the smallest momentum for which the
-    roots at both ends of the spectrum are complex or double, where the rate is
-    ``sqrt(momentum)``.
+    roots at both ends of the spectrum are complex or double, where the rate is ``sqrt(momentum)``.
 
     Parameters
     ----------

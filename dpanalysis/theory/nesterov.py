@@ -166,9 +166,8 @@ def nesterov_weights(
 ) -> tuple[float, FloatArray]:
     """Return the weights ``(a0, a)`` of the error bound (Kuru et al. 2022, (4.3)).
 
-    ``E[F(w_T) - F*] <= a0 (F(w_0) - F*) + sum_t a_t (d b_t^2 + sigma_s^2 / 2)`` where ``b_t``
-    is the Laplace scale of iteration ``t = 1..T``. ``a`` increases with ``t``: the optimal noise
-    decreases.
+    ``E[F(w_T) - F*] <= a0 (F(w_0) - F*) + sum_t a_t (d b_t^2 + sigma_s^2 / 2)`` where ``b_t`` is
+    the Laplace scale of iteration ``t = 1..T``. ``a`` increases with ``t``: the best noise falls.
 
     Parameters
     ----------

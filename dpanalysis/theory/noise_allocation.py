@@ -110,10 +110,9 @@ def allocation_certificate(
 ) -> NoiseAllocation:
     """Return the optimal allocation of Gaussian noise to the iterations, with its certificate.
 
-    It is optimal among all Gaussian noises, with any correlation over the iterations, for full
-    batches of a quadratic. The theorem, its proof and its conditions are in
-    :mod:`dpanalysis.theory.noise_allocation`; :attr:`NoiseAllocation.gap` verifies the result with
-    NumPy alone.
+    It is optimal among Gaussian noises of any correlation over the iterations, for full batches of
+    a quadratic. Theorem, proof and conditions are in :mod:`dpanalysis.theory.noise_allocation`;
+    :attr:`NoiseAllocation.gap` verifies it with NumPy alone.
 
     Parameters
     ----------

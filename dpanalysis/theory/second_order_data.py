@@ -84,8 +84,7 @@ class SecondOrderTarget:
         Whether eps_g and eps_H apply to the true gradient and curvature at the solution; the
         tolerances are then eps_g/(1 + c1) and eps_H/(1 + c).
     convex : bool
-        Whether each record's loss is convex. If not, one record moves the Hessian by 2 B_H/n
-        (errata 003-1).
+        Whether records' losses are convex. If not, one moves the Hessian by 2 B_H/n (errata 003-1).
     multiple, backtrack : float
         The search starts at b > 1 times its fallback step, and backtracks by beta in (0, 1).
 

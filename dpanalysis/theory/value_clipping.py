@@ -65,14 +65,13 @@ def spectral_bound(matrix: ArrayLike, excess: float = 1e-3) -> float | FloatArra
     that M hardly grows with k.
 
     *Rounding.* Let :math:`u = 2^{-53}`, N the number of entries, and :math:`t_j` the computed
-    number, which both divides and multiplies and is at least :math:`.9\|B_j\|_F^2`. An entry of
-    the product passes through at most n roundings, so the error of :math:`B_j B_j^\top` is at most
+    number, which both divides and multiplies and is at least :math:`.9\|B_j\|_F^2`. An entry of the
+    product passes through at most n roundings, so the error of :math:`B_j B_j^\top` is at most
     :math:`\gamma_n \|B_j\|_F^2 \le 2 n u t_j` in the Frobenius norm (Higham, *Accuracy and
     stability of numerical algorithms*, 2002, section 3.5). With the division and underflows,
-    :math:`\|B_j\|^2 \le t_j (1 + \varepsilon)(\|B_{j+1}\| + \varepsilon)` for
-    :math:`\varepsilon = 4(N + 64) u`. The same factor covers the summation of :math:`\|B_M\|_F`
-    and the scaling of entries beyond :math:`10^{\pm 100}`. The computed matrices need not be
-    symmetric in any step.
+    :math:`\|B_j\|^2 \le t_j (1 + \varepsilon)(\|B_{j+1}\| + \varepsilon)` for :math:`\varepsilon =
+    4(N + 64) u`. The same factor covers the summation of :math:`\|B_M\|_F` and the scaling of
+    entries beyond :math:`10^{\pm 100}`. The computed matrices need not be symmetric in any step.
 
     Examples
     --------
@@ -194,11 +193,10 @@ def growth_of_layers(input_norm: float, layers: Iterable[LayerSizes]) -> Any:
               A_i = \min(\text{norm}_i A_{i-1} + \text{offset}_i,\; \text{most}_i).
 
     Proof: backpropagation through a layer multiplies the norm of the gradient by at most
-    :math:`\text{norm}_j`. The weights' gradient is a sum of products
-    :math:`\sum_t \delta_{it} p_t^\top` over positions t, where :math:`p_t` is the part of the input
-    that the weights multiply there. So its norm is at most
-    :math:`\|\delta_i\| (\sum_t \|p_t\|^2)^{1/2} \le \|\delta_i\| \sqrt{\text{reads}_i} A_{i-1}`,
-    and that of the bias, :math:`\sum_t \delta_{it}`, at most
+    :math:`\text{norm}_j`. The weights' gradient is a sum of products :math:`\sum_t \delta_{it}
+    p_t^\top` over positions t, where :math:`p_t` is the part of the input that the weights multiply
+    there. So its norm is at most :math:`\|\delta_i\| (\sum_t \|p_t\|^2)^{1/2} \le \|\delta_i\|
+    \sqrt{\text{reads}_i} A_{i-1}`, and that of the bias, :math:`\sum_t \delta_{it}`, at most
     :math:`\sqrt{\text{places}_i} \|\delta_i\|`.
     """
     total, reach = 0.0, input_norm

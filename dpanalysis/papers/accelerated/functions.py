@@ -22,9 +22,8 @@ from ..tools import Array
 class Smooth:
     """F(x) = (mu/2) ||x||^2 + sum_k phi_k(<a_k, x>), with minimum F(0) = 0.
 
-    phi_k is convex with phi_k'' in [0, 1]: a parabola, half of one, a Huber function of width
-    s_k, or a logistic loss centered at s_k. If the largest eigenvalue of sum_k a_k a_k' is L - mu,
-    then F is in S_{mu,L}.
+    phi_k'' is in [0, 1]: a parabola, half of one, a Huber function of width s_k, or a logistic loss
+    centered at s_k. F is in S_{mu,L} if the largest eigenvalue of sum_k a_k a_k' is L - mu.
     """
 
     mu: float

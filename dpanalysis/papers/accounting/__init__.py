@@ -1,8 +1,7 @@
 """The bounds of :mod:`dpanalysis.privacy`, under attack.
 
-A bound is divided by the exact value, which is integrated or summed from the definition and not
-from the formula of the bound; a search over everything that the bound leaves free minimizes the
-quotient.
+A bound is divided by the exact value, which is integrated or summed from the definition, not from
+the formula of the bound; a search over all that the bound leaves free minimizes the quotient.
 """
 
 from collections.abc import Callable, Iterator, Mapping

@@ -496,8 +496,7 @@ def plans(effort: Effort) -> Iterator[Evidence]:
 # --- the sparse vector: bounds of AboveThreshold against exact laws of its halting ---
 #
 # Queries either share nothing, so that one record moves each by anything in [-1, 1]; or they are
-# decreases of a sum of clamped losses, to which one record adds one at the start and one at every
-# step.
+# decreases of a sum of clamped losses, to which a record adds one at the start and at every step.
 
 SCALES = {
     "excess": Range(1e-3, 100.0, log=True),

@@ -528,8 +528,7 @@ def sum_of_deltas(epsilon: float) -> float:
 
     A run that continues while some order has budget ends within the budget of one of them. On the
     event of each order it is the run that this order alone would stop, so its delta is at most
-    their sum. With a budget by Proposition 1 the exact delta of order a is below a tenth of DELTA
-    or so.
+    their sum. With a budget by Proposition 1 the exact delta of order a is about DELTA/10 at most.
     """
     orders = np.arange(2.0, 501.0)
     orders = orders[epsilon + math.log(DELTA) / (orders - 1.0) > 0.0]

@@ -229,9 +229,8 @@ def automatic_smoothness(effort: Effort) -> Iterator[Evidence]:
 def resting(weight: Weight, slopes: Array, offsets: Array, r: float) -> float:
     """Return grad f at the point where the weighted gradients sum to zero.
 
-    In one dimension, samples' gradients are slopes * u + offsets with u = grad f: the slopes
-    (positive) have mean 1, the offsets mean 0. Assumption 2 holds with tau0 = max |offset|,
-    tau1 = max |slope - 1|.
+    In one dimension, gradients are slopes * u + offsets with u = grad f: slopes > 0 of mean 1,
+    offsets of mean 0. Assumption 2 holds with tau0 = max |offset|, tau1 = max |slope - 1|.
     """
 
     def weighted(u: float) -> float:
@@ -523,8 +522,7 @@ def run_and_bound(
     T: int, r: float, tau0: float, tau1: float, sigma: float, random: np.random.Generator
 ) -> tuple[float, float]:
     """Return E min ||grad f|| of runs with the printed step size, and our bound."""
-    # The numerator of the step size is lost: B sqrt(2 (f(x_0) - inf f)) is the best one for the
-    # bound.
+    # The numerator of the step size is lost: B sqrt(2 (f(x_0) - inf f)) is best for the bound.
     x, B = np.full((RUNS, DIMENSION), 2.0), 0.5 * SAMPLES
     gap = float(WAVY.value(x[0]).sum())
     smoothness = WAVY.L0 + L1 * (tau0 + 1.0)

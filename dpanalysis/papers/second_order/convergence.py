@@ -259,8 +259,7 @@ def concentration(effort: Effort) -> Iterator[Evidence]:
 
 def lanczos_misses(spectrum: Array, steps: int, accuracy: float, starts: Array) -> float:
     """Return the share of starts (R, d) from which the steps miss the smallest eigenvalue."""
-    # Lanczos on diag(spectrum), all starts at once, each vector orthogonalized twice against all
-    # before.
+    # Lanczos on diag(spectrum), all starts at once, with full orthogonalization twice.
     count, d = starts.shape
     basis = np.zeros((count, steps, d))
     diagonal, off = np.zeros((count, steps)), np.zeros((count, steps))

@@ -182,8 +182,7 @@ NODES = np.polynomial.legendre.leggauss(12)
 def stopping(shift: float, barriers: Array) -> Iterator[tuple[Array, Array, float]]:
     """Yield (losses so far, their probabilities under P, barrier) before each release."""
     # A run makes Gaussian releases, noise 1, whose mean is ``shift`` under P and 0 under Q, and
-    # stops as soon as its privacy loss reaches the barrier, or after the last one; exact up to
-    # quadrature.
+    # stops when its privacy loss reaches the barrier, or after the last; exact up to quadrature.
     losses, masses = np.zeros(1), np.ones(1)
     drift = 0.5 * shift * shift
     for count, barrier in enumerate(barriers, start=1):
@@ -584,8 +583,7 @@ def small_batches(effort: Effort) -> Iterator[Evidence]:
 def shared_quotient(order: int, noise: float, m: int, together: bool) -> float:
     """Return the exact cost of two releases of one batch / the bound; m of RECORDS.
 
-    The record moves both by their sensitivity; the bound is Theorem B.4 for both, or twice for
-    one.
+    The record moves both by their sensitivity; the bound is Theorem B.4 for both, or twice for one.
     """
     exact = renyi(subsampled_gaussian(noise, math.sqrt(2.0), m / RECORDS), order)
     parts = 1 if together else 2

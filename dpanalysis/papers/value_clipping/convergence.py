@@ -518,9 +518,8 @@ def pushed(c: float) -> float:
 def of_one_size(c: float) -> dict[str, float]:
     """Return a setting of f = w^2/2 from 0, and ln of P(f(w_T) > c ln(T/delta))/delta at least.
 
-    The noise is S times fair signs, S drawn once: S^2 = a sigma^2 with probability
-    (e - 1)/(e^a - 1), or 0. The step is so small that each sign has lost at most .01/T of its
-    weight at the end.
+    The noise is S times fair signs, S drawn once: S^2 = a sigma^2 with probability (e - 1)/(e^a -
+    1), or 0. The step is so small that each sign has lost at most .01/T of its weight at the end.
     """
     T = 10**6
     sigma = 100.0 * T**1.5

@@ -183,8 +183,7 @@ class PrivacyCurve:
         ax : Axes, optional
             By default those of a new figure.
         delta : float, default=1e-5
-            The marked point is where the curve touches the line given by this delta and its
-            epsilon.
+            The marked point is where the curve touches the line of this delta and its epsilon.
 
         Returns
         -------

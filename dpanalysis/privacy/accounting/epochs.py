@@ -21,14 +21,13 @@ leaves the batch of every other record unchanged. QED (For Gaussian noise: Choqu
 2024, Lemma 3.2; Chua et al. 2024.)
 
 **The two divergences.** Under Q the ratio dP/dQ is W/t, :math:`W = U_1 + \dots + U_t`, independent.
-So :math:`H_\epsilon(P, Q) = E(W/t - e^\epsilon)_+` and :math:`H_\epsilon(Q, P) =
-E(1 - e^\epsilon W/t)_+`, which are both convex in W. A *mean-preserving spread* of U (a random
-variable U' with E[U'|U] = U) increases both, at every :math:`\epsilon`: spreads of independent
-terms spread their sum, and Jensen's inequality applies. U is spread onto a grid, which keeps mass
-and mean of every cell. The law of W' is a t-th power by Fourier transforms. Where the noise is so
-small that no linear grid can hold U, it is computed by t - 1 sums, each spread onto a geometric
-grid again. Ratios above the grid count as an infinite loss: their P-mass is at most
-:math:`(X(U > b) + (t-1) Y(U > b))`.
+So :math:`H_\epsilon(P, Q) = E(W/t - e^\epsilon)_+` and :math:`H_\epsilon(Q, P) = E(1 - e^\epsilon
+W/t)_+`, which are both convex in W. A *mean-preserving spread* of U (a variable U' with E[U'|U] =
+U) increases both, at every :math:`\epsilon`: spreads of independent terms spread their sum, and
+Jensen's inequality applies. U is spread onto a grid, which keeps mass and mean of every cell. The
+law of W' is a t-th power by Fourier transforms. Where the noise is so small that no linear grid can
+hold U, it is computed by t - 1 sums, each spread onto a geometric grid again. Ratios above the grid
+count as an infinite loss: their P-mass is at most :math:`X(U > b) + (t-1) Y(U > b)`.
 
 **k of t batches.** Random disjoint blocks of m = floor(t/k) batches, and one batch of each block,
 make a random set of k batches. Given the blocks, which are independent of the record, an epoch is k
@@ -410,16 +409,14 @@ def bins_lower_epsilon(
     """Return a lower bound on the epsilon of epochs of balls in bins with Gaussian noise.
 
     It bounds the epsilon of the pair P, Q, which is attained if no other record has a gradient. The
-    terms of W are rounded down to a grid under P, and so are the losses ln(W/t): each of them
-    decreases. Sums beyond the size of the transform wrap around to small ones. Where the noise is
-    too small for a grid, W is at least its one term from X: the losses are those of Gaussian noise
-    minus ln t.
+    terms of W are rounded down to a grid under P, and so are the losses ln(W/t): each decreases.
+    Sums beyond the size of the transform wrap around to small ones. Where the noise is too small
+    for a grid, W is at least its term from X: the losses are those of Gaussian noise minus ln t.
 
     Parameters
     ----------
     noise_multiplier : float
-        Standard deviation of the noise over the distance by which a record moves the sum of a
-        batch, in (0, inf).
+        Standard deviation of the noise over a record's effect on a batch's sum, in (0, inf).
     batches : int
         Batches per epoch.
     delta : float

@@ -569,8 +569,7 @@ class Sampled(Event):
     Raises
     ------
     IncompatibleAccounting
-        If the events on a batch drawn with replacement are neither Gaussian noise alone nor pure
-        releases alone.
+        If the events on a batch drawn with replacement are neither all Gaussian nor all pure.
 
     Examples
     --------
@@ -737,8 +736,7 @@ def gaussian_mu(events: Iterable[Event]) -> float | None:
 # Releases dominated by Gaussian mixtures
 
 
-# Largest number of terms of a composition; beyond it, and where the weights overflow, accountants
-# use the Renyi curve.
+# Most terms of a composition; beyond, and where weights overflow, accountants use the Renyi curve.
 _MOST_TERMS = 4096
 # Weights whose sum is 1 up to this are a rounded probability law.
 _LAW = 1e-12

@@ -466,8 +466,7 @@ def rdp_poisson(orders: ArrayLike, rate: float, base_rdp: Curve, exact_pair: boo
     rate : float
         Sampling rate q in [0, 1], add-or-remove-one.
     base_rdp : callable
-        R: array of orders -> costs on the batch. Called with the integers from 2 on and with
-        ``orders``.
+        R: array of orders -> costs on the batch. Called with the integers >= 2 and with ``orders``.
     exact_pair : bool, default=False
         False: c = 3, valid for every R that bounds the release's curve. True: c = 1, exact
         when R is the curve of a dominating pair of distributions swapped by an involution:

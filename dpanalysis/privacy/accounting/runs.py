@@ -5,10 +5,9 @@ a gradient, or all others be opposite to it. Then a batch releases one of
 
 .. math:: P = \sum_k p_k N(k s, \sigma^2), \qquad Q = N(0, \sigma^2),
 
-where k is the multiplicity of the record in the batch and s the distance by which each occurrence
-moves the sum: C where the record is added, and 2 C where it replaces an opposite one (Balle,
-Barthe, Gaboardi 2018). The likelihood ratio increases with the outcome, so that cells of outcomes
-are cells of losses.
+where k is the record's multiplicity in the batch and s the distance by which each occurrence moves
+the sum: C where the record is added, 2 C where it replaces an opposite one (Balle, Barthe, Gaboardi
+2018). The likelihood ratio rises with the outcome, so cells of outcomes are cells of losses.
 """
 
 from __future__ import annotations
@@ -63,8 +62,7 @@ class RunEpsilon:
     replace_one : float or None
         An upper bound where one record is replaced by any other; None if none is proved here.
     poisson : float
-        The epsilon of Poisson sampling with batches of the same mean size, one record added or
-        removed.
+        Epsilon of Poisson sampling with batches of the same mean size, a record added or removed.
     why : str
         Why ``poisson`` does, or does not, apply.
     noise_multiplier : float

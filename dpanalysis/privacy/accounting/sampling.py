@@ -1,7 +1,6 @@
 """Sampling schemes: full batches, a fixed number with or without replacement, and Poisson.
 
-``BallsInBins``, ``RandomAllocation`` and ``Shuffle`` partition the records into the batches of a
-whole epoch.
+``BallsInBins``, ``RandomAllocation`` and ``Shuffle`` partition the records into an epoch's batches.
 
 A sampling scheme belongs to a neighbouring relation, because amplification is proved
 for the pair: ``Poisson``, ``BallsInBins`` and ``RandomAllocation`` with ``add_or_remove_one``,
@@ -191,8 +190,7 @@ class Poisson:
     Parameters
     ----------
     rate : float
-        In (0, 1], and public: the intended batch size over the nominal size, not over a private
-        number of rows.
+        In (0, 1], public: intended batch size over the nominal size, not a private number of rows.
 
     Examples
     --------

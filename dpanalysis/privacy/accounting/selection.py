@@ -147,8 +147,7 @@ _ORDERS = np.concatenate(
 class BestOf(Event):
     r"""The best of a random number of independent runs; nothing else is released.
 
-    The release of a run includes the score by which runs are compared; the number of runs is not
-    released.
+    A run's release includes the score by which runs are compared; their number is not released.
 
     Parameters
     ----------

@@ -10,9 +10,8 @@ the noise r + t. Releasing the noise as well only adds information, and noise an
 
 where :math:`R_\varrho(t)` is the cost of a shift by t of the threshold's noise and :math:`P_r` the
 law of the halting index at the noise r. Given r, the queries are independent. Query i halts with
-probability h on D and h' on D'. With :math:`\bar F(x) = P(\nu \ge x)` these are
-:math:`h' = \bar F(x)` and :math:`h = \bar F(x - d)` for some real x and
-:math:`d = t + q_i - q_i' \in [t-1, t+1]`.
+probability h on D and h' on D'. With :math:`\bar F(x) = P(\nu \ge x)` these are :math:`h' = \bar
+F(x)` and :math:`h = \bar F(x - d)` for some real x and :math:`d = t + q_i - q_i' \in [t-1, t+1]`.
 
 **The recursion.** Let :math:`V_j` bound :math:`\sum_v P_r(v)^\alpha P'_{r+t}(v)^{1-\alpha}` over
 the outcomes of any j queries. Without queries there is one outcome, so :math:`V_0 = 1`. Otherwise

@@ -80,8 +80,7 @@ class Query(ABC):
     def event(self, facts: PublicFacts, sampling: Sampling) -> Event | None:
         """Return the cost on a batch drawn by ``sampling``, before amplification.
 
-        None if the answer is exact. Uses public facts only, and raises if no bound makes the
-        answer private.
+        None if the answer is exact. Uses public facts only; raises if no bound makes it private.
         """
 
     def iterates(self) -> Sequence[np.ndarray]:

@@ -84,13 +84,12 @@ class LastNoisyIterate(Query):
 
     *Rounding.* The lemma is about real numbers. Compare each run with one from the same start that
     takes its steps exactly and adds the same real noise. Let a computed step be within :math:`\rho`
-    of the exact step from the same point; then the distance of the runs is at most
-    :math:`r_k = c\, r_{k-1} + \rho`, as an exact step does not expand. Shift the exact runs towards
-    each other as in the proof of the lemma, up to the last step: conditioned on all earlier draws,
-    it adds real noise to a computed point, and to make the two points equal takes
-    :math:`2(c\, r_{T-1} + \rho)` more than for the exact runs. The earlier points, rounding
-    included, are functions of the real noise, which is determined by the exact ones. So by
-    Minkowski's inequality mu grows by at most
+    of the exact step from the same point; then the distance of the runs is at most :math:`r_k = c\,
+    r_{k-1} + \rho`, as an exact step does not expand. Shift the exact runs towards each other as in
+    the proof of the lemma, up to the last step: conditioned on all earlier draws, it adds real
+    noise to a computed point, and to make the two points equal takes :math:`2(c\, r_{T-1} + \rho)`
+    more than for the exact runs. The earlier points, rounding included, are functions of the real
+    noise, which is determined by the exact ones. So by Minkowski's inequality mu grows by at most
 
     .. math:: \frac{2\rho}{\eta\sigma} \sum_{j<T} c^j.
 
@@ -237,9 +236,8 @@ def largest_slope(clipping: Clipping | None) -> float:
     r"""Return the largest slope of u weight(u), by which clipping multiplies the curvature.
 
     For PSAC the slope is :math:`C r (2u + r)/(q + r)^2`, q = u^2 + ru. Its derivative vanishes
-    where :math:`q + r = (2u + r)^2`, that is for r < 1 at
-    :math:`2u + r = \sqrt{(4r - r^2)/3}`, and the slope is C r over the cube of that; for other r it
-    decreases from C at u = 0. ValueError for other rules.
+    where :math:`q + r = (2u + r)^2`, that is for r < 1 at :math:`2u + r = \sqrt{(4r - r^2)/3}`, and
+    the slope is C r/(2u + r)^3; else it decreases from C at u = 0. ValueError for other rules.
     """
     kind: Any = type(clipping)  # a subclass may have any weights
     if clipping is None or kind is Flat:

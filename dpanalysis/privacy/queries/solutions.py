@@ -91,11 +91,10 @@ class NoisyDescent(Query):
     .. math:: \Big\|\frac{\Sigma}{a} - \frac{\Sigma + g}{a'}\Big\| \le s G \frac{a'-a}{a a'}
               + \frac{G}{a'} \le \frac{2G}{a'} \le \frac{2S}{B}.
 
-    So a distance :math:`\Delta` becomes at most :math:`\rho\Delta + [b = j] \eta S/B` in a step,
-    an average has at most the average distance, and the last step adds :math:`\eta S/n`. For
-    each j this gives :math:`\Delta_j`, and at most :math:`2\Delta_j` if the j-th batch has more
-    than 2B records, which has a known probability p: its size is 1 plus a binomial variable of the
-    N - 1 others.
+    So a distance :math:`\Delta` becomes at most :math:`\rho\Delta + [b = j] \eta S/B` in a step, an
+    average has at most the average distance, and the last step adds :math:`\eta S/n`. For each j
+    this gives :math:`\Delta_j`, and at most :math:`2\Delta_j` if the j-th batch has more than 2B
+    records, which has known probability p: its size is 1 plus a binomial variable of N - 1 others.
 
     *Privacy.* The noisy outputs are mixtures, over the batches drawn, of laws that differ by a
     shift of at most :math:`\Delta_j` with probability (1-p)/m, and :math:`2\Delta_j` with p/m
@@ -314,11 +313,10 @@ class PerturbedMinimum(Query):
 
     .. math:: \det(A + h)/\det A \in [1, (1 + \tau/(kc))^k].
 
-    So the determinants of neighbours have a ratio of at most :math:`e^\kappa`,
-    :math:`\kappa = k \ln(1 + \tau/(kc))`, also if a record is replaced: both contain the same A.
-    For a linear predictor k is 1. For softmax regression with K classes h is
-    :math:`(\mathrm{diag}(p) - p p^\top) \otimes x x^\top`: k is K - 1 and :math:`\tau` is
-    :math:`(1 - 1/K) \|x\|^2`.
+    So the determinants of neighbours have a ratio of at most :math:`e^\kappa`, :math:`\kappa = k
+    \ln(1 + \tau/(kc))`, also if a record is replaced: both contain the same A. For a linear
+    predictor k is 1. For softmax regression with K classes h is :math:`(\mathrm{diag}(p) - p
+    p^\top) \otimes x x^\top`: k is K - 1 and :math:`\tau` is :math:`(1 - 1/K) \|x\|^2`.
 
     *No record has maximal slope and curvature at once.* With one prediction and the logistic loss a
     record of slope p, the size of :math:`\ell'`, has the curvature :math:`p(1-p)`. Let a be the

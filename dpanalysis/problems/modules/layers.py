@@ -1,7 +1,6 @@
 r"""Per-sample gradients in the parameters of layers: their norms and weighted sums.
 
-A part holds the per-sample gradients of one parameter for one chunk of B samples, in the cheapest
-representation:
+A part holds the per-sample gradients of one parameter for B samples, in the cheapest form:
 
 - :class:`Materialized`: the B gradients themselves;
 - :class:`OuterProducts`: :math:`\delta_i a_i^\top`, one outer product per sample, never formed;

@@ -67,8 +67,7 @@ class Module(GrowingRisk):
     A :class:`torch.nn.Sequential` of PyTorch's own layers, with a loss given by name, processes a
     chunk at once. A module with its own ``forward``, or any other loss, gets each sample as a batch
     of one, by ``vmap``; that costs some milliseconds per chunk. Where ``vmap`` fails (``forward``
-    branches on values, or fills an array row by row), samples are processed one by one, which is
-    slow.
+    branches on values, or fills an array row by row), samples are processed one by one, slowly.
 
     Nothing public bounds a gradient, so ``gradient_bound`` and ``L`` are inf, and a private run
     needs a clipping rule. Every rule, every sampling scheme and every method that uses gradients
@@ -123,12 +122,11 @@ class Module(GrowingRisk):
     Raises
     ------
     ValueError
-        If a layer, in its current mode, mixes samples or draws random numbers (batch
-        normalization, dropout: it is named), every parameter is frozen, the parameters are
-        float16, the loss of a random sample depends on the other samples of its batch or changes
-        from call to call, the data are not finite, a label has no output, or ``augment`` changes
-        the shape of a sample, returns numbers that are not finite, or draws from anything but its
-        generator.
+        If a layer, in its current mode, mixes samples or draws random numbers (batch normalization,
+        dropout: it is named), every parameter is frozen, the parameters are float16, the loss of a
+        random sample depends on the other samples of its batch or changes from call to call, the
+        data are not finite, a label has no output, or ``augment`` changes the shape of a sample,
+        returns numbers that are not finite, or draws from anything but its generator.
     TypeError
         If the module returns no tensor for a loss given by name.
 
@@ -393,9 +391,8 @@ class Module(GrowingRisk):
     def keeps_bits(self) -> bool:
         """Return whether samples have the same gradients at other positions of a chunk.
 
-        Compares random samples to the last bit, at the module's original parameters. If False,
-        adding or removing a record changes the terms of the others by their rounding; see the class
-        notes.
+        Compares random samples to the last bit, at the original parameters. If False, adding or
+        removing a record changes the others' terms by their rounding; see the class notes.
         """
         threads = torch.get_num_threads()
         if threads not in self._keeps_bits:

@@ -46,9 +46,8 @@ def flattened_layers(module: nn.Module, path: str = "") -> Iterator[tuple[str, n
 def is_samplewise(module: nn.Module, x: Tensor) -> bool:
     """Return whether the module is a Sequential of layers known to process samples independently.
 
-    The layers are those of PyTorch, by exact class and without hooks, in ``eval()`` mode, which do
-    not operate along the sample axis. Other modules may also process samples independently, but
-    that is not known.
+    They are PyTorch's, by exact class and without hooks, in ``eval()`` mode, which do not operate
+    along the sample axis. Others may also process samples independently; that is not known.
     """
     for _, layer in flattened_layers(module):
         axes = _AXES.get(type(layer))

@@ -39,8 +39,7 @@ class StoredRecords:
     """Records of a Dataset, read whenever a chunk contains them.
 
     All are read once at construction, so that an invalid record is named before anything is spent;
-    the labels are kept. No record can affect what was read for another: each is copied to its own
-    tensor.
+    the labels are kept. No record can affect what was read for another: each has its own tensor.
     """
 
     def __init__(

@@ -61,13 +61,12 @@ _SINGLE_BATCH = 1280  # largest batch added up that way; larger ones are added u
 def network_rounding(n: int, d: int, single: bool) -> float:
     r"""Return a bound on the rounding error of a network's sum of clipped gradients.
 
-    *Proof.* The term :math:`t_i` of a record is :math:`\delta_i a_i^\top`, layer by layer, from
-    the numbers computed for it. Its exact norm is at most the bound B in single precision, where
-    weights and row bounds are set 16 roundings inside and at most 4 follow; in double it is at
-    most :math:`(1 + \gamma_{d+16})B`, which :func:`~dpanalysis.kernels.rounding.sum_rounding`
-    includes. Norms are computed without underflow, and weights and entries of :math:`\delta_i`
-    that are not finite, or so small that they have lost digits, count as zero, which does not make
-    a term larger.
+    *Proof.* The term :math:`t_i` of a record is :math:`\delta_i a_i^\top`, layer by layer, from the
+    numbers computed for it. Its exact norm is at most the bound B in single precision, where
+    weights and row bounds are set 16 roundings inside and at most 4 follow; in double it is at most
+    :math:`(1 + \gamma_{d+16})B`, which :func:`~dpanalysis.kernels.rounding.sum_rounding` includes.
+    Norms are computed without underflow, and weights and entries of :math:`\delta_i` that are not
+    finite, or so small that they have lost digits, count as zero, which makes no term larger.
 
     A matrix product adds the terms of at most b rows, in whatever order and with or without
     fused operations. Each entry passes through at most b roundings of relative error u, so the

@@ -113,10 +113,9 @@ def forward(
 def cross_entropy(xp: Any, logits: Any, labels: Any) -> tuple[Any, Any]:
     r"""Return the losses (R, B) and their gradients in the logits (R, B, K), in float64.
 
-    With margins :math:`m_j = z_j - z_y` and :math:`M = \max_j m_j \ge 0`, the loss is
-    :math:`M + \ln \sum_j e^{m_j - M}`. Nothing overflows unless the margins do (then the loss
-    is NaN), small losses keep their digits, and the gradient's norm is at most
-    :math:`\sqrt2 (1 - p_y)`.
+    With margins :math:`m_j = z_j - z_y` and :math:`M = \max_j m_j \ge 0`, the loss is :math:`M +
+    \ln \sum_j e^{m_j - M}`. Nothing overflows unless the margins do (then the loss is NaN), small
+    losses keep their digits, and the gradient's norm is at most :math:`\sqrt2 (1 - p_y)`.
 
     ``labels`` are integers of shape (B,).
     """
@@ -192,8 +191,7 @@ def gradient_norms(
 ) -> Any:
     """Return the L2 norms (R, B) of the samples' gradients, all layers together, in float64.
 
-    ``input_norms`` (shape (B,)) are the norms of the rows. A bias is a weight of the constant
-    input 1.
+    ``input_norms`` (shape (B,)) are the rows' norms. A bias is a weight of the constant input 1.
     """
     total: Any = None
     norms = [(input_norms, None), *(_norm(xp, a) for a in hidden)]

@@ -34,9 +34,8 @@ class MLP(Network, NonconvexRisk):
 
     Nothing public bounds a gradient at all weights: ``gradient_bound`` and ``L`` are inf, and a
     private run needs a clipping rule, of any kind: the sums enforce its bound. The objective is not
-    convex: ``mu`` is 0, and there is neither a Hessian nor ``solve``. At w = 0 all hidden units are
-    equal and stay so; therefore :func:`~dpanalysis.minimize` starts each replicate from a draw of
-    :meth:`initial`.
+    convex: ``mu`` is 0, without Hessian or ``solve``. At w = 0 all hidden units are equal and stay
+    so; hence :func:`~dpanalysis.minimize` starts each replicate from a draw of :meth:`initial`.
 
     Parameters
     ----------

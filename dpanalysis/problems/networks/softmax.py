@@ -60,8 +60,7 @@ class Softmax(Network, BoundedRisk):
       goes to one wrong class, so neither can be smaller,
     - ``L`` is half the squared L2 radius plus the penalty's: the Hessian of the loss in the
       scores is :math:`\mathrm{diag}(p) - p p^\top`, whose rows have absolute sums
-      :math:`2 p_k (1 - p_k) \le 1/2`, and :math:`p = (1/2, 1/2, 0, \dots)` has the
-      eigenvalue 1/2.
+      :math:`2 p_k (1 - p_k) \le 1/2`, and :math:`p = (1/2, 1/2, 0, \dots)` has the eigenvalue 1/2.
 
     Without a penalty, :meth:`solve` returns the minimizer whose class weights sum to zero: adding
     one vector to the weights of all classes changes no probability.

@@ -1,8 +1,7 @@
 """Checks and preparation of data matrices, by blocks of rows to avoid copies of the whole matrix.
 
-The owner of rows in memory may change them after they were checked, so they are compared with
-their bounds again. A matrix whose number of columns was inferred from the data is marked, and
-private runs refuse it.
+The owner of rows in memory may change them after they were checked, so they are checked again. A
+matrix whose number of columns was inferred from the data is marked, and private runs refuse it.
 """
 
 from __future__ import annotations
@@ -21,9 +20,8 @@ from ...kernels.products import WHOLE
 from ...privacy.facts import Block
 from ..row_bound import SMALLEST_RADIUS, TOLERANCE, Order, RowBound, implied_radius, norm_name
 
-# A multiplier below this is set to zero: subnormal numbers near it would have too large a relative
-# rounding error. The product of any other with an entry of the row errs by at most 2^-49 of the
-# bound.
+# A multiplier below this becomes zero: subnormal numbers near it would have too large a relative
+# rounding error. The product of any other with a row's entry errs by at most 2^-49 of the bound.
 _LEAST_SCALE = {32: 2.0**-100, 64: 2.0**-962}  # by the bits of the dtype
 
 _WORDS = (
