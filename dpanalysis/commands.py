@@ -117,8 +117,7 @@ class CsvFile:
             if name not in self.names:
                 raise ValueError(
                     f"{self.path}: there is no column {name!r}; the header has "
-                    f"{', '.join(map(repr, self.names))}"
-                    f"{self.delimiter_hint()}"
+                    f"{', '.join(map(repr, self.names))}{self.delimiter_hint()}"
                 )
 
     def _records(self, file: Any) -> Iterator[tuple[int, list[str]]]:
@@ -359,15 +358,9 @@ def _reader(model: Any) -> Callable[[str], Any]:
 
 
 def _number(cell: str) -> float:
-    from .preprocessing.encoder import number_of
-
-    try:
-        value = number_of(cell)
-    except ValueError:
-        value = math.nan
-    if not math.isfinite(value):
+    if not (_is_number(cell) and math.isfinite(float(cell))):
         raise ValueError("a number")
-    return value
+    return float(cell)
 
 
 def _is_number(cell: str) -> bool:

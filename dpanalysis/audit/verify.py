@@ -258,8 +258,7 @@ class Verdict(VerdictBase):
             f"The event '{self.event}' happened in {self.counts[0]:,} and {self.counts[1]:,} of "
             f"{self.runs:,} held-out runs of dataset and neighbour. Probabilities closer than "
             f"{self.bounds[0]:.4g} on the {self.likelier} and {self.bounds[1]:.4g} on the "
-            f"{self._other} "
-            "would be rejected.",
+            f"{self._other} would be rejected.",
             "inputs or events",
         )
 

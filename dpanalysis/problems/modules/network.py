@@ -110,13 +110,13 @@ class ModuleNetwork:
         self._find_layers()
 
     def _make_vector(self) -> None:
-        """Make the parameters views of one vector."""
+        """Make the parameters views of one vector, in the dtype of the computation."""
         first = next(iter(self._trained.values()))
-        self._vector = torch.empty(self.size, dtype=first.dtype, device=first.device)
+        self.vector = torch.empty(self.size, dtype=first.dtype, device=first.device)
         for name, parameter in self._trained.items():
-            piece = self._vector[self.slices[name]].view(parameter.shape)
+            piece = self.vector[self.slices[name]].view(parameter.shape)
             parameter.data = piece.copy_(parameter.data)
-        self._loaded = self._vector.clone()
+        self._loaded = self.vector.clone()
         self._state = ModuleState([*self.module.modules(), self.loss], self._trained.values())
         self._names = {id(p): name for name, p in self._trained.items()}
         self._slots = {
@@ -146,15 +146,8 @@ class ModuleNetwork:
     def __getstate__(self) -> dict[str, Any]:
         self.restore()
         own = (
-            "_vector",
-            "_loaded",
-            "_state",
-            "_names",
-            "_slots",
-            "_parameters_of",
-            "_layers",
-            "_with_rule",
-            "_layers_with_rule",
+            *("vector", "_loaded", "_state", "_names", "_slots"),
+            *("_parameters_of", "_layers", "_with_rule", "_layers_with_rule"),
         )
         return {key: value for key, value in vars(self).items() if key not in own}
 
@@ -190,10 +183,10 @@ class ModuleNetwork:
 
     def weights_unchanged(self) -> bool:
         """Return whether calls have left the trained parameters unchanged."""
-        first, ends = self._vector.data_ptr(), self._vector.element_size()
+        first, ends = self.vector.data_ptr(), self.vector.element_size()
         places = (first + ends * self.slices[name].start for name in self._trained)
         kept = all(p.data_ptr() == at for p, at in zip(self._trained.values(), places))
-        return kept and torch.equal(self._vector, self._loaded)
+        return kept and torch.equal(self.vector, self._loaded)
 
     def choose_forward(self, x: Inputs) -> None:
         """Compute directly if module and loss are known to treat samples like ``x`` separately."""
@@ -206,12 +199,7 @@ class ModuleNetwork:
         if self.forward == "direct":
             return
         self._state.restore()
-        self._vector.copy_(self._loaded)
-
-    @property
-    def vector(self) -> Tensor:
-        """The parameters, in the dtype of the computation."""
-        return self._vector
+        self.vector.copy_(self._loaded)
 
     def trains(self, parameter: Tensor) -> bool:
         """Whether the parameter is part of the vector."""
@@ -226,9 +214,9 @@ class ModuleNetwork:
 
     def load(self, w: Tensor) -> None:
         """Set the parameters to ``w`` (d,)."""
-        self._vector.copy_(w)
+        self.vector.copy_(w)
         if self.forward != "direct":
-            self._loaded.copy_(self._vector)
+            self._loaded.copy_(self.vector)
 
     def outputs(self, x: Inputs) -> Tensor:
         """Return the outputs of the samples, without an autograd graph."""
