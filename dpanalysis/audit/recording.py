@@ -75,8 +75,8 @@ _EXTREME = 32  # extreme runs on each input, made if there is something to confi
 _TOSSED = 3  # times as many if coins are tossed, several of which may have to fall together
 _ALIKE = 12  # fewest extreme runs whose output has its usual shape
 _MARKS = {
-    SET: "the state of a generator was set: noise that comes again then is not seen to do so",
-    COPIED: "a generator was copied: noise that copies have in common is not seen to be so",
+    SET: "the state of a generator was set: noise that repeats after this is not recognized",
+    COPIED: "a generator was copied: noise that copies share is not recognized",
     OUTSIDE: "compiled code drew from a generator, or raw bits were taken: noise made of them",
 }
 _DIFFERENT, _SHOWN = 5, 64  # fewest distinct numbers that reveal a grid, most entries tested for it
@@ -555,7 +555,7 @@ class _Judge:
         """Return whether extreme runs exhaust the effects of chance; if not, note why."""
         extreme = self._extreme_runs() or [[], []]
         missed = {site for side in extreme for run in side for site in run.tape.undecided}
-        whether = "whether what is the same in all runs is so always"
+        whether = "whether what is the same in these runs is the same in all"
         for file, line, name in sorted(missed):
             self.notes.append(
                 f"{Path(file).name}:{line}: rare outcomes of {name}, which could not be made "

@@ -518,7 +518,7 @@ def _logistic(sampling: Sampling, changed: bool = False) -> ERM:
     X = rng.uniform(-1.0, 1.0, (n, 3))
     y = np.where(X @ [1.0, -2.0, 0.5] > 0.0, 1.0, -1.0)
     if changed:
-        X[-1], y[-1] = -X[-1], y[-1]
+        X[-1] = -X[-1]
     bounds = RowBound(1, 3.0), RowBound(2, 3.0**0.5)
     return ERM(X, y, Logistic(), L2(0.1), bounds)
 
