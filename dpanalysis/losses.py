@@ -38,8 +38,15 @@ _ROUNDING = 1e-9
 
 # Constants that hold only for the formulas of the class that states them.
 _CONSTANTS = (
-    *("convex", "lipschitz", "smoothness", "hessian_lipschitz", "curvature_vanishes_at_max_slope"),
-    *("lowest", "growth", "weak_growth", "_remainder"),
+    "convex",
+    "lipschitz",
+    "smoothness",
+    "hessian_lipschitz",
+    "curvature_vanishes_at_max_slope",
+    "lowest",
+    "growth",
+    "weak_growth",
+    "_remainder",
 )
 
 

@@ -21,8 +21,14 @@ from ..regularizers import Regularizer
 from .rows.checks import prepare
 
 _SUM_METHODS = (
-    *("_evaluate", "sums", "gradient_sum", "line_losses"),
-    *("hessian_sum", "_hessian_sum", "hvp_sum", "minimize_perturbed"),
+    "_evaluate",
+    "sums",
+    "gradient_sum",
+    "line_losses",
+    "hessian_sum",
+    "_hessian_sum",
+    "hvp_sum",
+    "minimize_perturbed",
 )
 
 

@@ -146,8 +146,15 @@ class ModuleNetwork:
     def __getstate__(self) -> dict[str, Any]:
         self.restore()
         own = (
-            *("vector", "_loaded", "_state", "_names", "_slots"),
-            *("_parameters_of", "_layers", "_with_rule", "_layers_with_rule"),
+            "vector",
+            "_loaded",
+            "_state",
+            "_names",
+            "_slots",
+            "_parameters_of",
+            "_layers",
+            "_with_rule",
+            "_layers_with_rule",
         )
         return {key: value for key, value in vars(self).items() if key not in own}
 
