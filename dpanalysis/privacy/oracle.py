@@ -81,7 +81,7 @@ class Batch:
         self._use(event)
         with np.errstate(all="ignore"):  # a warning would reveal a record
             gradient = oracle._problem.gradient_sum(w, self._rows, clipping)
-        gradient = gradient / self._sampling.expected_size(oracle._facts.n)
+            gradient = gradient / self._sampling.expected_size(oracle._facts.n)
         oracle.evaluations["gradient"] += (
             oracle._problem.n * len(w) if self._rows is None else sum(map(len, self._rows))
         )

@@ -246,6 +246,17 @@ def test_no_event_pays_for_another(refund, ask):
         ask(refund)
 
 
+@pytest.mark.parametrize("store", [np.asarray, sp.csr_array])
+def test_no_setting_of_numpy_tells_of_a_tiny_mean(store):
+    """The only record with a feature made a sum of 1e-310, which underflows when divided by n."""
+    X = np.zeros((9, 2))
+    X[4, 1] = 1e-310
+    problem = dpa.ERM(store(X), np.ones(9), dpa.losses.Logistic(), row_bound=BOUND)
+    oracle = PrivateOracle(problem, problem.facts("replace_one"), None, [0])
+    with np.errstate(all="raise"):
+        oracle.gradient(np.zeros((1, 2)), dpa.Full(), "gaussian", 1.0)
+
+
 @pytest.mark.parametrize("kind", ["decrease", "min", "gradient"])
 def test_overflow_outside_of_runs_causes_no_warning(kind):
     """A record has infinite loss or prediction; in ``minimize`` warnings are silenced."""
