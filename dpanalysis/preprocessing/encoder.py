@@ -543,6 +543,7 @@ def _place(name: str, names: list[str]) -> int:
     return names.index(name)
 
 
+@np.errstate(all="ignore")  # a warning would reveal a record
 def _numbers(name: str, domain: NumericDomain, cells: Any) -> np.ndarray:
     """Return a column scaled to [0, 1]."""
     given = array = np.asarray(cells, dtype=None if hasattr(cells, "dtype") else object)
@@ -574,8 +575,7 @@ def _numbers(name: str, domain: NumericDomain, cells: Any) -> np.ndarray:
         i = int(np.argmax(np.isinf(numbers)))
         raise WrongCell([(i, name, array[i], "a finite number")])
     half = 0.5 * domain.high - 0.5 * domain.low  # the difference of the ends may overflow
-    with np.errstate(all="ignore"):  # a warning would reveal a record
-        return np.clip((0.5 * numbers - 0.5 * domain.low) / half, 0.0, 1.0)
+    return np.clip((0.5 * numbers - 0.5 * domain.low) / half, 0.0, 1.0)
 
 
 def _dates_as_numbers(name: str, cells: np.ndarray) -> np.ndarray:

@@ -605,6 +605,17 @@ def test_a_huge_number_is_cut_without_a_warning():
         assert bounds.transform(X)[4] == bounds.transform(np.zeros((1, 1)))
 
 
+def test_no_setting_of_numpy_tells_of_a_long_double_that_is_no_double():
+    """Under np.seterr(all="raise") a number of 1e-320 ended whatever converts long doubles."""
+    X = np.zeros((600, 2), dtype=np.longdouble)
+    X[3, 1] = np.longdouble("1e-320") * (1 + np.longdouble(2.0) ** -60)
+    y = [-1.0, 1.0] * 300
+    with np.errstate(all="raise"):
+        PublicEncoder({"a": (0, 1), "b": (0, 1)}).fit_transform(X)
+        dpa.ERM(X, y, dpa.losses.Logistic(), row_bound=dpa.RowBound(2, 1.0))
+        PrivateBounds(9.0, random_state=0)._numbers(X)
+
+
 @pytest.mark.parametrize("row", [[0.5], [0.5, 0.5, 0.5]])
 def test_a_row_with_fewer_or_more_cells_is_named(row):
     encoder = PublicEncoder({"a": (0, 1), "b": (0, 1)}).fit([[0.5, 0.5]])

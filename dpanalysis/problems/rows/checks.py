@@ -39,6 +39,7 @@ def is_sparse(X: Any) -> bool:
     return bool(sp.issparse(X))
 
 
+@np.errstate(all="ignore")  # a warning would reveal a record
 def prepare(X: Any, y: Any, classification: bool) -> tuple[Any, Any]:
     """Return ``X, y`` in the form that the kernels require; raise if they are not valid.
 
