@@ -597,6 +597,8 @@ def _codes(name: str, domain: Categories, cells: Any) -> np.ndarray:
     """Return the index of each cell's category, independently of the other cells."""
     # An unlisted text counts as its parsed value, and a number is rejected if a category changes
     # when parsed: a reader converts a column to numbers if all its cells are numbers.
+    if isinstance(cells, np.ndarray) and cells.dtype.kind == "M":
+        cells = cells.astype("datetime64[us]")  # the hour of one cell would be in all texts
     code = {value: k for k, value in enumerate(domain.values)}
     lost = next((value for value in domain.values if text_read(value) != value), None)
     seen: dict[Any, int] = {}

@@ -78,6 +78,14 @@ def test_a_cell_that_is_no_time_changes_no_category_of_times(kind):
         assert np.asarray(rows)[0].tolist() == [1.0, 0.0]
 
 
+def test_an_hour_changes_no_category_of_days():
+    """It gives its unit to an array of NumPy, in which days were written without hours before."""
+    encoder = PublicEncoder({"x": {"categories": ["2024-01-01 00:00:00"], "other": "else"}})
+    for last in ("2024-01-02", "2024-01-02T05", "2024-01-02T05:00:00.000000000"):
+        days = np.array([[np.datetime64("2024-01-01")], [np.datetime64(last)]])
+        assert np.asarray(encoder.fit_transform(days)).tolist() == [[1.0, 0.0], [0.0, 1.0]]
+
+
 def test_a_text_among_dates_changes_no_digit_of_the_others():
     """Texts left a column of timestamps, whose nanoseconds counted, while those of dates do not."""
     days = pd.Series(np.arange(10**15, 10**15 + 10**11, 10**8 + 7).view("M8[ns]"))
