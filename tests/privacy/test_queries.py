@@ -396,6 +396,7 @@ def test_gumbel_noise_is_finite_even_at_the_end_of_the_uniforms():
             "w must be one-dimensional",
         ),
         (lambda: privacy.queries.NoisyHessian(np.ones((2, 2)), 1.0), "w must be one-dimensional"),
+        (lambda: privacy.queries.NoisyQuantile(0, 0.5, [0.0, 1.0, 1.0], 1.0), "increasing"),
     ],
 )
 def test_refuses_bad_arguments(make, match):
@@ -520,6 +521,23 @@ def test_one_record_moves_no_value_by_more_than_the_clip(points):
         for k, extra in enumerate([0.0, 1.001]):
             value = privacy.queries.NoisyValue(-STEPS[k : k + 1], 1.0, 0.0)
             assert extra <= value.answer(one, random)[0] <= 1.0 + extra, losses
+
+
+def test_a_large_penalty_does_not_round_the_noise_away():
+    """At both points it is the same, so that the noise decides."""
+    points, random = np.array([[-1.0], [1.0]]), np.random.default_rng(0)
+    one = records(np.zeros((1, 3)), 1.0, regularizer=dpa.regularizers.L2(1e20))
+    found = {NoisyMin(points, 1.0, 1.0).answer(one, random)[0] for _ in range(30)}
+    assert found == {0, 1}
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_a_clipped_slope_whose_product_with_a_step_underflows_is_refused(relation):
+    required = np.zeros(2)
+    for clip, steps in ((1e-200, [1.0, 1e-100]), (1e200, [1.0, 1e150])):
+        query = FirstDecrease(ray(steps), required, clip, "laplace", 1.0, 1.0, "slope_clip")
+        with pytest.raises(ValueError, match="clip times a step size must be at least"):
+            query.event(facts(relation), dpa.Full())
 
 
 def test_a_loss_that_is_not_a_number_counts_as_0():

@@ -193,6 +193,17 @@ def test_the_cost_by_poisson_sampling_counts_all_batches():
     assert twice.poisson == pytest.approx(privacy.epsilon(Repeated(often, 6), 1e-5, ADD))
 
 
+@given(n=st.integers(2, 99), data=st.data())
+@settings(max_examples=8, deadline=None)
+def test_poisson_batches_of_a_mean_size_have_its_rate(n, data):
+    """Also where the size does not divide n: one over the number of batches would be less."""
+    size = data.draw(st.integers(1, n))
+    run = {"sampling": "poisson", "steps": 3, "delta": 1e-5}
+    by_size = dpa.accounting(1.0, n=n, batch_size=size, **run)
+    by_rate = dpa.accounting(1.0, rate=size / n, **run)
+    assert by_size.release == by_rate.release and by_size.epsilon == by_rate.epsilon
+
+
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 def test_the_noise_for_an_epsilon_is_the_least(sampling):
     found = run(sampling, noise=None, epsilon=2.0)
