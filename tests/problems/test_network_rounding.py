@@ -1,5 +1,7 @@
 """Single-precision sums of networks: rounding differences between neighbouring data sets."""
 
+import math
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -16,7 +18,7 @@ C = 1.0
 RULE = clipping.Flat(C)
 
 
-def sum_and_terms(problem, w, monkeypatch):
+def sum_and_terms(problem, w, monkeypatch, rule=RULE):
     """Return the computed sum, and the sum of the same terms in double precision."""
     exact = np.zeros((1, problem.d))
     add = network_sums.add_gradients
@@ -28,7 +30,7 @@ def sum_and_terms(problem, w, monkeypatch):
 
     with monkeypatch.context() as patch:
         patch.setattr(network_sums, "add_gradients", twice)
-        return problem.sums(w, clipping=RULE, value=False).gradient, exact[0]
+        return problem.sums(w, clipping=rule, value=False).gradient, exact[0]
 
 
 def drifting(n, seed):
@@ -69,6 +71,18 @@ def test_larger_batches_are_added_up_in_double(form, monkeypatch):
     w = problem.initial(0)
     found, exact = sum_and_terms(problem, w, monkeypatch)
     np.testing.assert_allclose(found, exact, rtol=0.0, atol=1e-9 * C)
+
+
+@pytest.mark.parametrize(("rule", "bound"), [(clipping.Flat(0.3), None), (None, RowBound(2, 0.7))])
+def test_no_term_in_single_precision_is_longer_than_its_bound(rule, bound, monkeypatch):
+    """Weights and rows are so far inside that the roundings that follow do not lead out."""
+    for seed in range(60):
+        X = 9.0 * np.random.default_rng(seed).normal(size=(1, 5)).astype(np.float32)
+        problem = Softmax(X, np.array([0]), 3, row_bound=bound)
+        w = 100.0 * np.concatenate([-X[0], X[0], 0.0 * X[0]])  # the largest gradient
+        _, term = sum_and_terms(problem, w, monkeypatch, rule)
+        most = problem.gradient_bound(2) if rule is None else rule.clip_norm
+        assert (1.0 - 1e-5) * most <= np.linalg.norm(term) <= most
 
 
 def test_the_rounding_is_public_and_enters_the_sensitivity():
@@ -219,6 +233,16 @@ def test_no_square_of_a_double_underflows(rule, large):
         worst = max(worst, share(MLP, X, y, w, rule, hidden=(2,)))
     assert worst <= 1.0
     assert worst > 0.5 or rule.clip_norm < C or not 1e120 < large < 1e300
+
+
+@pytest.mark.parametrize("low", [1e-165, 1e130])
+def test_norms_whose_squares_leave_the_normal_numbers_keep_their_digits(low):
+    for size in low * np.geomspace(1.0, 1e30, 300):
+        row = size * np.array([1.0, -0.7, 0.3])
+        with np.errstate(over="ignore"):
+            norm, unit = layers._norm(np, row[None])
+        found = norm if unit is None else norm * unit
+        np.testing.assert_allclose(found, math.hypot(*row), rtol=1e-14)
 
 
 @pytest.mark.parametrize(("margin", "large"), [(375.0, 1e165), (400.0, 1e180), (600.0, 1e270)])
