@@ -245,6 +245,16 @@ def test_norms_whose_squares_leave_the_normal_numbers_keep_their_digits(low):
         np.testing.assert_allclose(found, math.hypot(*row), rtol=1e-14)
 
 
+def test_a_gradient_whose_norm_has_lost_digits_counts_as_zero():
+    """A norm of 1e-320 is wrong by a part in 10,000, and a rule may lift it to the clip norm."""
+    worst = 0.0
+    lifts = clipping.Custom(lambda norm, loss: np.where(norm > 0.0, 1e-70 / norm, 0.0), 1e-70)
+    for x in np.geomspace(1e-157, 1e-153, 60):
+        X, w = np.array([[1e-50], [x]]), np.array([[375.0 / x, 0.0]])
+        worst = max(worst, share(Softmax, X, np.array([1, 0]), w, lifts))
+    assert worst <= 1.0
+
+
 @pytest.mark.parametrize(("margin", "large"), [(375.0, 1e165), (400.0, 1e180), (600.0, 1e270)])
 def test_a_gradient_of_tiny_and_large_numbers_is_clipped_to_its_bound_and_no_further(margin, large):
     X, y = np.array([[1.0, 0.0], [margin, large]]), np.array([0, 0])

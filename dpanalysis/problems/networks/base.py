@@ -134,7 +134,7 @@ class NetworkSums:
         for _, pick in row_blocks(count, step, rows):
             scale = None
             if self._scale is not None:
-                scale = usable(xp, self._cast(xp, pick(self._scale, whole)))
+                scale = self._cast(xp, pick(self._scale, whole))
             yield pick(self._X, whole), pick(self._labels), scale, pick
 
     @property
@@ -215,9 +215,7 @@ class NetworkSums:
             if counts is not None:
                 factors = xp.ones_like(losses) * counts if factors is None else factors * counts
             if factors is not None:
-                factors = self._cast(xp, factors)  # a factor itself may overflow or lose digits
-                lost = lost | ~xp.isfinite(factors)
-                factors = usable(xp, factors)
+                factors = usable(xp, self._cast(xp, factors))  # it may overflow or lose digits
             if not self._on_host or bool(xp.any(lost)):  # do not synchronize with a device
                 # A gradient that overflows counts as zero, and so must every factor of its
                 # product: inf * 0 would make the whole sum NaN, which reveals the record.
