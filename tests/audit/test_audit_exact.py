@@ -471,6 +471,26 @@ def test_bad_kinds_are_named():
     )
     with pytest.raises(ValueError, match=r"p must integrate to 1 within 1e-08, got 0.[89]"):
         renyi_divergence(spiked, gaussian(0, 1e5), 2)
+    for excess in (1e-6, -1e-6):
+        moved = Density(lambda x, excess=excess: gaussian(0, 1)(x) + excess)
+        with pytest.raises(ValueError, match="q must integrate to 1"):
+            renyi_divergence(gaussian(0, 1), moved, 2)
+
+
+def test_a_density_that_changed_is_integrated_again():
+    excess = [0.0]
+    law = Density(lambda x: gaussian(0, 1)(x) + excess[0], (0.0,))
+    assert renyi_divergence(law, gaussian(1, 1), 2) == pytest.approx(1.0)
+    excess[0] = 1.0
+    with pytest.raises(ValueError, match="p must integrate to 1"):
+        renyi_divergence(law, gaussian(1, 1), 2)
+
+
+@pytest.mark.parametrize("support", [(-math.inf, 60.0), (-60.0, math.inf)])
+def test_a_mass_too_small_for_doubles_where_q_has_none_counts(support):
+    cut = Density(gaussian(0, 1).logpdf, (0.0,), support)
+    assert renyi_divergence(gaussian(0, 1), cut, 2) == math.inf
+    assert renyi_divergence(cut, gaussian(0, 1), 2) == pytest.approx(0.0, abs=1e-12)
 
 
 # --- sensitivity ---

@@ -59,6 +59,9 @@ def test_both_intervals_together_miss_with_the_share_that_is_added(monkeypatch):
     monkeypatch.setattr(counting, "interval", watched)
     log_p_value(Counts(70, 10, 100, 1.5), ApproximateLimit(0.0), 1.0, 1e-3)
     assert len(missed) == 2 and sum(missed) == pytest.approx(1e-3 * counting._SHARE)
+    monkeypatch.setattr(counting, "_supremum", lambda *given: (-math.inf, 0.1))
+    alone, _ = log_p_value(Counts(70, 10, 100, 1.5), ApproximateLimit(0.0), 1.0, 1e-3)
+    assert math.exp(alone) == pytest.approx(1e-3 * counting._SHARE)
 
 
 def test_the_excess_of_the_p_value_comes_from_its_pieces_alone(monkeypatch):

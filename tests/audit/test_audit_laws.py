@@ -282,6 +282,12 @@ def test_subsampled_densities_are_the_mixtures_that_they_claim_to_be(pair, noise
     np.testing.assert_allclose(np.exp(without(x)), here, rtol=1e-12)
 
 
+def test_a_sample_of_all_records_has_the_density_with_the_record_in_its_tails_too():
+    x = np.array([-60.0, 0.0, 60.0])
+    whole, _ = subsampled_gaussian(1.0, 1.0, 1.0)
+    np.testing.assert_allclose(whole(x), stats.norm.logpdf(x, 1.0), rtol=1e-12)
+
+
 def test_scale_and_distance_count_only_together():
     one = renyi_divergence(*subsampled_gaussian(2.0, 1.0, 0.1), 6)
     assert renyi_divergence(*subsampled_gaussian(2e9, 1e9, 0.1), 6) == pytest.approx(one, rel=1e-12)

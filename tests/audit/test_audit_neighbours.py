@@ -34,6 +34,7 @@ NEIGHBOURS = [
     (sp.csr_array(X), sp.csr_array(OTHER), REPLACE),
     (sp.csr_array(X.astype(np.int64)), sp.csr_array(OTHER), REPLACE),
     (X.astype(np.float32), OTHER, REPLACE),
+    (np.where(X == 0.0, -0.0, X), OTHER, REPLACE),
     ([[1, 2], [3, 4]], [[1, 2], [3, 5]], None),
     ([1, 2, 3], [1, 2], ADD),
     (["a", "b"], ["a", "c"], REPLACE),
