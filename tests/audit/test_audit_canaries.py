@@ -288,6 +288,12 @@ def test_equal_scores_are_guessed_at_random_and_the_mask_is_a_copy():
     # 20,000 fair guesses; five standard deviations.
     assert abs(sum(right) - 10_000) < 5 * math.sqrt(5_000)
 
+    def decides(included, rng):
+        included[:] = np.arange(included.size) < 200
+        return included.astype(float)
+
+    assert not verify_with_canaries(decides, 400, 0.5, guesses=400, rng=0).refuted
+
 
 def test_the_verdict_reads_as_a_sentence_and_never_as_a_proof():
     right = verify_with_canaries(coin_flips(1.0), 500, 1.0, rng=0)

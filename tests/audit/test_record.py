@@ -331,6 +331,28 @@ def test_coins_of_the_operating_system_are_replayed():
         assert any("coins" in note for note in found.not_followed)
 
 
+def test_a_coin_leaves_epsilon_open_even_if_it_changes_nothing():
+    """It may be that of a subsample."""
+
+    def tossed(X, rng, size):
+        rng.integers(2, size=size)
+        return X[:, 0].sum() + rng.laplace(0.0, 1.0, size)
+
+    found = audit.record(tossed, DATA, OTHER, claim=0.5)
+    assert found.epsilon is None and found.passed
+    assert "no epsilon was computed" in found.not_followed[-1]
+
+
+@pytest.mark.parametrize(("law", "order"), [("cubic", np.inf), ("spherical", 2), ("laplace", 1)])
+def test_a_shift_is_measured_in_the_norm_of_the_law(law, order):
+    def noisy(X, rng, size):
+        return mechanisms.noisy(rng, X.sum(axis=0), law, 1.0)
+
+    shift = float(np.linalg.norm((OTHER - DATA).sum(axis=0), order))
+    for stated, findings in ((shift, []), (0.99 * shift, ["sensitivity"])):
+        assert kinds(noisy, sensitivity=stated) == findings
+
+
 def test_sources_that_are_not_recorded_are_reported():
     hidden = {"source": np.random.default_rng(0)}
 
@@ -637,6 +659,17 @@ def test_several_laplace_entries_have_no_more_than_the_delta_of_their_compositio
     one = privacy.events.Laplace(2.0, 1.0)
     delta = privacy.privacy_curve([one] * 4, "replace_one").delta(1.0)
     assert kinds(mechanism, (1.0, 1.001 * delta), 0.0, 1.0) == []
+
+
+@pytest.mark.parametrize("pair", [(0.0, 1.0), (1.0, 0.0)])
+def test_the_delta_of_two_scales_is_that_of_the_wider_law_whichever_comes_first(pair):
+    """N(0, 9) against N(0, 1): .388 at epsilon = 1; the other way .023."""
+
+    def mechanism(x, rng, size):
+        return rng.normal(0.0, 1.0 + 2.0 * x, size)
+
+    assert kinds(mechanism, (1.0, 0.38), *pair) == ["scale"]
+    assert kinds(mechanism, (1.0, 0.39), *pair) == []
 
 
 def test_what_noise_changes_on_one_input_alone_is_no_finding():
