@@ -141,3 +141,20 @@ def test_a_user_class_is_shown_by_its_name_and_attributes():
     assert repr(Scaled()) == "Scaled(factor=2.0)" and repr(Rule()) == "Rule()"
     assert repr(losses.Logistic()) == "Logistic()"
     assert repr(clipping.Flat(1.0)) == "Flat(clip_norm=1.0)"
+
+
+@pytest.mark.parametrize(("convex", "low"), [(True, 0.0), (False, -0.5)])
+def test_a_curvature_beyond_the_stated_ones_counts_as_the_nearest(convex, low):
+    """What a Hessian is charged for follows from the constants alone."""
+
+    class Liar(Halves):
+        lipschitz, smoothness = 0.5, 0.5
+
+        def second_derivative(self, z, y):
+            return np.where(y > 0.0, 9.0, -9.0) + 0.0 * z
+
+    Liar.convex = convex
+    for y, expected in ((1.0, 0.5), (-1.0, low)):
+        problem = ERM(np.ones((1, 1)), np.array([y]), Liar())
+        assert problem.hessian_sum(np.zeros(1)) == pytest.approx(expected)
+        assert problem.hvp_sum(np.zeros(1), np.ones(1)) == pytest.approx(expected)

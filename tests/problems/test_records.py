@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 import dpanalysis as dpa
 from dpanalysis import ERM, RowBound, clipping, losses
+from dpanalysis.kernels import array_api
 from dpanalysis.privacy.facts import Block
 from dpanalysis.problems import MLP, Softmax
 from dpanalysis.problems.rows import checks, memory
@@ -633,6 +634,25 @@ def test_a_loss_whose_constants_change_in_the_middle_of_a_run_is_refused(compile
         dpa.minimize(problem, method, dpa.Budget(1.0), rng=0, callback=callback)
     with pytest.raises(ValueError, match=r"loss: the constants of .* have been changed"):
         dpa.minimize(problem, method, dpa.Budget(1.0), rng=0)
+
+
+@pytest.mark.parametrize("form", [np.array, sp.csr_array])
+def test_rows_that_grow_after_they_were_measured_add_no_larger_curvature(form, monkeypatch):
+    """Their owner may write to them at any time: measured and added is one copy."""
+    X = form(np.ones((6, 4)))
+    entries, outside = X.data if sp.issparse(X) else X, array_api._rows_outside
+
+    def growing(*arguments):
+        found = outside(*arguments)
+        entries[:] = 1e3
+        return found
+
+    problem = ERM(X, np.ones(6), LOGISTIC, row_bound=RowBound(2, 2.0))
+    monkeypatch.setattr(array_api, "_rows_outside", growing)
+    H = problem.hessian_sum(np.zeros(4))
+    assert np.trace(H) == pytest.approx(6.0) and entries.max() == 1e3
+    entries[:] = 1.0
+    np.testing.assert_allclose(problem.hvp_sum(np.zeros(4), np.eye(4)[0]), H[0], rtol=1e-12)
 
 
 # Files that change in the middle of a run
