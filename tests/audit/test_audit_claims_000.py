@@ -26,6 +26,12 @@ def test_composition_brackets_the_exact_gaussian(std, steps, adding):
     assert high - low < 0.03
 
 
+@pytest.mark.parametrize("adding", [False, True])
+def test_the_upper_bound_includes_losses_that_are_too_large_to_compose(adding):
+    low, high = epsilon_bounds(Mixture(np.ones(1), np.ones(1), 0.1), 1, 1e-5, adding=adding)
+    assert low <= privacy.gaussian_epsilon(0.1, 1e-5) <= high
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("adding", [False, True])
 def test_composition_brackets_a_product_of_two_cells(adding):

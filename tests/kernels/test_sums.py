@@ -2,6 +2,7 @@
 
 import math
 from fractions import Fraction
+from types import SimpleNamespace
 
 import array_api_strict
 import numpy as np
@@ -11,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpanalysis import ERM, RowBound, clipping, losses
+from dpanalysis.kernels import array_api
 from dpanalysis.kernels.rounding import BLOCK_ROWS, sum_rounding
 
 CUSTOM = clipping.Custom(lambda norm, loss: 1.0 / max(norm, 1.0), 1.0)
@@ -242,6 +244,22 @@ def test_a_loss_that_overflows_is_left_out_of_the_value_alone(form):
     by_loss = clipping.Custom(lambda norm, loss: 0.5 / (norm + 1.0), 1.0)
     total = problem.sums(w, clipping=by_loss)
     assert total.gradient == pytest.approx(0.5e-160) and total.clipped == 1
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_sample_whose_loss_overflows_adds_nothing_and_is_not_counted_as_clipped(form):
+    X = FORMS[form](np.ones((3, 1)))
+    problem = ERM(X, np.zeros(3), losses.SquaredError(), row_bound=RowBound(2, 1.0))
+    total = problem.sums(np.full((2, 1), 1e200), clipping=clipping.Value(1.0, 2.0))
+    assert not np.asarray(total.gradient).any() and not np.asarray(total.clipped).any()
+
+
+def test_a_weight_that_rounds_up_to_a_subnormal_number_is_zero():
+    ones = {"largest_weight": 1.0, "weight": lambda norms, losses: norms**0.0}
+    rule = SimpleNamespace(clip_norm=1e-15, **ones)
+    norms = np.geomspace(1e307, 1.7e308, 100)
+    weights = array_api.clip_to_bound(rule, norms, None)
+    assert (weights * norms <= 1e-15).all() and weights.any()
 
 
 @pytest.mark.parametrize("form", FORMS)

@@ -115,6 +115,11 @@ def test_nesterov_stationary_gap_is_the_limit():
     assert gap[-1] == pytest.approx(limit, rel=1e-9)
 
 
+def test_the_bound_is_a_number_where_rounding_makes_the_square_of_a_root_negative():
+    bound = theory.heavy_ball_bound([0.3], 2.0, 0.999 * 3.0 / 11.0, 0.0, 1.0, np.arange(400))
+    assert np.isfinite(bound).all()
+
+
 def test_divergence_is_reported_as_it_is():
     assert theory.heavy_ball_stationary_gap([1.0], 2.5, 0.1, 1.0) == np.inf
     assert theory.heavy_ball_stationary_gap([1.0], 2.5, 0.1, 0.0) == 0.0
