@@ -30,6 +30,14 @@ def test_quadratic_terms(eigenvalues, seed):
     np.testing.assert_array_equal(problem.gradient(problem.solve()), np.zeros(d))
 
 
+def test_a_quadratic_keeps_copies_of_its_arrays():
+    eigenvalues, center = np.array([1.0, 2.0]), np.array([3.0, 4.0])
+    problem = Quadratic(eigenvalues, center)
+    eigenvalues[:], center[:] = 9.0, 9.0
+    problem.solve()[:] = 9.0
+    assert problem.solve().tolist() == [3.0, 4.0] and problem.hessian().tolist() == [[1, 0], [0, 2]]
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
