@@ -408,7 +408,7 @@ def test_theorem_2_rates_and_steps():
         (lambda: theory.fixed_points(lambda norms: -norms, [0, 1]), "weights"),
         (
             lambda: theory.psac_theorem2(
-                1, 10, 1, 1, 0, 0, 0.1, dimension=1, noise_multiplier=1, batch_size=1, step_size=9
+                1, 10, 1, 1, 0, 0, 0.1, dimension=1, noise_multiplier=1, batch_size=1, step_size=0.7
             ),
             "step_size",
         ),
