@@ -13,7 +13,7 @@ from dpanalysis import datasets, privacy
 from dpanalysis.papers import registry, tools
 from dpanalysis.papers.claim import Effort
 from dpanalysis.papers.per_sample_clipping import claims as psac
-from dpanalysis.papers.tools import Mixture, epsilon_bounds
+from dpanalysis.papers.tools import Mixture, epsilon_bounds, largest_delta
 
 
 @pytest.mark.parametrize(("std", "steps"), [(1.0, 1), (10.0, 100), (0.3, 2)])
@@ -24,6 +24,12 @@ def test_composition_brackets_the_exact_gaussian(std, steps, adding):
     exact = privacy.gaussian_epsilon(std / steps**0.5, 1e-5)
     assert low <= exact <= high
     assert high - low < 0.03
+
+
+def test_the_delta_of_a_pair_is_the_larger_of_both_directions():
+    laws = np.array([0.1, 0.9, 0.0]), np.array([0.1, 0.8, 0.1])
+    for pair in (laws, laws[::-1]):
+        assert largest_delta(pair, 1.0) == pytest.approx(0.1)
 
 
 @pytest.mark.parametrize("adding", [False, True])
