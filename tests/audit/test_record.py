@@ -567,12 +567,12 @@ def test_mu_under_clamps_is_no_sum_of_squares():
     def mechanism(x, rng, size):
         return np.clip(x + rng.normal(0.0, 1.0, (size, 2)), -1.5, 2.5)
 
-    found = [
-        {tuple(kinds(mechanism, GaussianPrivacy(mu), 0.0, 1.0, rng=seed)) for seed in range(12)}
-        for mu in (1.407, 1.3)
-    ]
-    assert found[0] == {()}
-    assert ("epsilon",) in found[1]
+    def found(mu, seed):
+        return kinds(mechanism, GaussianPrivacy(mu), 0.0, 1.0, rng=seed)
+
+    assert not any(found(1.407, seed) for seed in range(12))
+    # The noise depends on the line that draws it: 7 of 100 seeds refute this.
+    assert any(found(1.3, seed) == ["epsilon"] for seed in range(200))
 
 
 def test_rounding_twice_beside_a_large_number_is_no_other_scale():
