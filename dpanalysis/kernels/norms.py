@@ -1,11 +1,12 @@
 """Norms of rows, and the check that the rows of a sum are still within their bounds.
 
-Multipliers and norms are computed when the data are checked, but the data may be written to
-later: between two sums of one run, or during a sum. So a kernel adds up the absolute values or the
-squares of a row's entries in or next to the loop that adds the row. If a row has grown, its task is
-repeated row by row: each is copied and measured, and the copy is added only if inside its limits. A
-row that has grown then adds exactly zero, and all others the same as without it, except for the
-order of additions. If none has grown, sums are the same to the last bit as without the check.
+Multipliers and norms are computed when the data are checked, but the owner of the data may write
+to them later: between two sums of one run, or during a sum. So a kernel adds up the absolute
+values or the squares of a row's entries in the loop that adds the row, or next to it. If a row has
+grown, its task is repeated row by row: each row is copied and measured, and the copy is added only
+if it is inside its limits. A row that has grown then adds exactly zero, and all others the same as
+without it, except for the order of additions. If none has grown, sums are the same to the last bit
+as without the check.
 
 The ``limits`` of a row are bounds on its L1 and L2 norms after its multiplier, infinite if there
 are none, and a multiple of its stored norm (if ``known``).
@@ -122,8 +123,8 @@ def is_inside(x: Any, k: int, table: Any, limits: Any, known: bool) -> bool:
     limit = limits[2] * table[NORM, k] if known else limits[1]
     for j in range(x.shape[0]):
         total += abs(np.float64(x[j]))
-    # An infinite or NaN entry makes the second norm NaN, which no limit allows.
-    return (total * scale <= limits[0]) & (careful_norm(x) * scale <= limit)
+    # An infinite limit allows every finite norm, but no infinite or NaN norm.
+    return (total * scale <= limits[0]) & (careful_norm(x) * scale <= limit) & (total < math.inf)
 
 
 @njit(**INNER)
