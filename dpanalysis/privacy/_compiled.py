@@ -1,4 +1,4 @@
-"""Compiled loops for subsampling and Gaussian noise, from uniforms of any source.
+"""Compiled loops for subsampling, and for uniforms and Gaussian noise on all threads.
 
 Every operation of the noise is rounded separately, in the order written (no ``fastmath``,
 polynomials in place of the C library's functions), so the same uniforms give the same noise on
@@ -7,10 +7,14 @@ pair of numbers is the same whichever thread computes it.
 """
 
 import math
+from typing import Any
 
 import numpy as np
+from llvmlite import ir  # type: ignore[import-untyped]
+from numba import types
+from numba.extending import intrinsic
 
-from .._numba import FAST, finish, first_task, next_task, njit
+from .._numba import FAST, INNER, finish, first_task, next_task, njit
 from .._parallel import run_tasks
 
 
@@ -93,6 +97,85 @@ def _trailing_zeros(word):  # type: ignore[no-untyped-def]
     return np.int64((below * np.uint64(0x0101010101010101)) >> np.uint64(56))
 
 
+# The sequence of NumPy's PCG64: states are (high, low) words of integers mod 2^128
+
+
+_MULTIPLIER = (np.uint64(0x2360ED051FC65DA4), np.uint64(0x4385DF649FCCF645))
+_TASK = 1 << 13  # numbers, even
+
+
+@intrinsic
+def _high_product(typingctx: Any, a: Any, b: Any) -> Any:
+    """Return the upper 64 of the 128 bits of a product."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        wide = ir.IntType(128)
+        product = builder.mul(*(builder.zext(arg, wide) for arg in args))
+        return builder.trunc(builder.lshr(product, wide(64)), ir.IntType(64))
+
+    return types.uint64(types.uint64, types.uint64), codegen
+
+
+@njit(forceinline=True, **INNER)
+def _affine(x, m, c):  # type: ignore[no-untyped-def]
+    """Return m x + c."""
+    product = x[1] * m[1]
+    low = product + c[1]
+    upper: np.uint64 = _high_product(x[1], m[1])  # type: ignore[call-arg]
+    return upper + x[0] * m[1] + x[1] * m[0] + c[0] + np.uint64(low < product), low
+
+
+@njit(**INNER)
+def _jump(increment, steps):  # type: ignore[no-untyped-def]
+    """Return (m, c): so many steps take a state x to m x + c."""
+    zero = np.uint64(0)
+    none = (zero, zero)
+    m, c = (zero, np.uint64(1)), none
+    m_power, c_power = _MULTIPLIER, increment  # of 1, 2, 4, ... steps
+    while steps > 0:
+        if steps % 2 == 1:
+            m, c = _affine(m, m_power, none), _affine(c, m_power, c_power)
+        m_power, c_power = _affine(m_power, m_power, none), _affine(c_power, m_power, c_power)
+        steps //= 2
+    return m, c
+
+
+@njit(cache=FAST["cache"], nogil=True)
+def _state_after(state, increment, steps):  # type: ignore[no-untyped-def]
+    m, c = _jump(increment, steps)
+    return _affine(state, m, c)
+
+
+@njit(forceinline=True, **INNER)
+def _uniform(state):  # type: ignore[no-untyped-def]
+    """Return the number in [0, 1) of a state."""
+    word, turn = state[0] ^ state[1], state[0] >> np.uint64(58)
+    word = (word >> turn) | (word << ((np.uint64(64) - turn) & np.uint64(63)))
+    return (word >> np.uint64(11)) * 2.0**-53
+
+
+@njit(**INNER)
+def _uniforms(state, increment, numbers):  # type: ignore[no-untyped-def]
+    """Write the numbers that follow a state; four of the sequence at a time do not wait."""
+    a = _affine(state, _MULTIPLIER, increment)
+    b = _affine(a, _MULTIPLIER, increment)
+    c = _affine(b, _MULTIPLIER, increment)
+    d = _affine(c, _MULTIPLIER, increment)
+    m, four = _jump(increment, 4)
+    for i in range(0, numbers.size - 3, 4):
+        numbers[i], numbers[i + 1] = _uniform(a), _uniform(b)
+        numbers[i + 2], numbers[i + 3] = _uniform(c), _uniform(d)
+        a, b = _affine(a, m, four), _affine(b, m, four)
+        c, d = _affine(c, m, four), _affine(d, m, four)
+    for i in range(numbers.size // 4 * 4, numbers.size):
+        numbers[i] = _uniform(a)
+        a = _affine(a, _MULTIPLIER, increment)
+
+
+def _words(number: int) -> tuple[np.uint64, np.uint64]:
+    return np.uint64(number >> 64), np.uint64(number & (2**64 - 1))
+
+
 # Gaussian noise
 
 
@@ -101,7 +184,6 @@ _ROOT_HALF = np.int64(0x3FE6A09E667F3BCD)  # of sqrt(1/2)
 _MANTISSA = np.int64(0x000FFFFFFFFFFFFF)
 _LN2 = math.log(2.0)
 _SMALL = 2.0**-40
-_TASK = 1 << 14  # numbers, even
 
 
 @njit(cache=FAST["cache"], nogil=True, error_model="numpy", inline="always")
@@ -156,24 +238,53 @@ def _box_muller(numbers):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=FAST["cache"], nogil=True, error_model="numpy")
-def _box_muller_tasks(numbers, far, queue, wake_flags, helper):  # type: ignore[no-untyped-def]
+def _normal_tasks(numbers, far, start, increment, queue, wake_flags, helper):  # type: ignore[no-untyped-def]
     t = first_task(queue, wake_flags, helper)
     while t < far.size:
-        far[t] = _box_muller(numbers[t * _TASK : min(numbers.size, (t + 1) * _TASK)])
+        block = numbers[t * _TASK : min(numbers.size, (t + 1) * _TASK)]
+        if increment[1] > 0:
+            _uniforms(_state_after(start, increment, t * _TASK), increment, block)
+        far[t] = _box_muller(block)
         t = next_task(queue)
     finish(queue, far.size, wake_flags, helper)
 
 
-def box_muller(numbers: np.ndarray) -> int:
+_NONE = _words(0)
+
+
+def box_muller(numbers: np.ndarray, start: Any = _NONE, increment: Any = _NONE) -> int:
     """Transform pairs of uniforms in [0, 1) into independent standard normals, in place.
 
     The first uniform u gives the radius sqrt(-2 ln(1 - u)), the second v the angle
     2 pi (v - 1/8) (G. Box and M. Muller, A note on the generation of random normal deviates,
     1958). Returns how many 1 - u were at most 2^-40. Their radii need more than 53 bits: none of
-    those computed here exceeds sqrt(106 ln 2) = 8.58. Uses all threads for long arrays.
+    those computed here exceeds sqrt(106 ln 2) = 8.58. Uses all threads for long arrays, which also
+    compute the uniforms if the increment of PCG64 is given, an odd number.
     """
-    if numbers.size <= _TASK:
+    if numbers.size <= 2 * _TASK:
         return int(_box_muller(numbers))
     far = np.zeros(-(-numbers.size // _TASK), np.int64)
-    run_tasks(_box_muller_tasks, (numbers, far), far.size)
+    run_tasks(_normal_tasks, (numbers, far, start, increment), far.size)
     return int(far.sum())
+
+
+def standard_normals(random: Any, count: int) -> tuple[np.ndarray, int]:
+    """Return :func:`box_muller` of the uniforms ``random.random(count)``, and what it returns.
+
+    All threads compute long arrays of NumPy's PCG64 (M. O'Neill, PCG: a family of simple fast
+    space-efficient statistically good algorithms for random number generation, 2014), to the same
+    bits: k steps of the generator are an affine function of its state mod 2^128.
+    """
+    generator = type(random) is np.random.Generator
+    if count <= 2 * _TASK or not (generator and type(random.bit_generator) is np.random.PCG64):
+        numbers = random.random(count)
+        return numbers, box_muller(numbers)
+    bits = random.bit_generator
+    with bits.lock:
+        kept = bits.state
+        start, increment = (_words(kept["state"][key]) for key in ("state", "inc"))
+        high, low = _state_after(start, increment, count)
+        kept["state"]["state"] = (int(high) << 64) + int(low)
+        bits.state = kept
+    numbers = np.empty(count)
+    return numbers, box_muller(numbers, start, increment)

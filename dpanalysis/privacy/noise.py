@@ -162,15 +162,15 @@ def gaussian(random: Any, std: ArrayLike, size: Size = None) -> Any:
     >>> noise.shape, round(float(noise.std()), 1)
     ((100, 1000), 3.0)
     """
-    from ._compiled import box_muller  # here, since importing Numba is slow
+    from ._compiled import standard_normals  # here, since importing Numba is slow
 
     std = check_scale("std", std)
     shape = shape_of(size, std)
     count = 1 if shape is None else shape
     if type(count) is not int:
         count = int(np.prod(count, dtype=np.int64))
-    noise = random.random(count + count % 2)
-    if box_muller(noise):
+    noise, tail = standard_normals(random, count + count % 2)
+    if tail:
         pairs = noise.reshape(-1, 2)
         half_square = 0.5 * (pairs**2).sum(axis=1)  # of the radius: an exponential number
         places = far(half_square)

@@ -1,11 +1,15 @@
 """The kernel of Gaussian noise: its formulas, its law, and equal numbers on all machines."""
 
 import mpmath as mp
+import numba
 import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from scipy import stats
 
 from dpanalysis.privacy import _compiled
-from dpanalysis.privacy._compiled import box_muller
+from dpanalysis.privacy._compiled import box_muller, standard_normals
 from dpanalysis.privacy.mechanisms import gaussian, random_source
 
 ENDS = [0.0, 2.0**-53, 0.5, 1.0 - np.sqrt(0.5), 1.0 - 2.0**-26, 1.0 - 2.0**-52, 1.0 - 2.0**-53]
@@ -73,3 +77,60 @@ def test_many_numbers_are_shared_by_the_threads_and_stay_the_same():
     assert _compiled._box_muller(alone) == -(-numbers.size // 8)
     assert box_muller(numbers) == -(-numbers.size // 8)
     np.testing.assert_array_equal(numbers, alone)
+
+
+@given(
+    seed=st.integers(0, 2**128 - 1),
+    count=st.integers(2 * _compiled._TASK, 5 * _compiled._TASK).map(lambda n: n + n % 2),
+    words=st.integers(0, 3),
+    threads=st.sampled_from([1, numba.config.NUMBA_NUM_THREADS]),
+)
+def test_the_uniforms_that_the_threads_compute_are_those_of_numpy(seed, count, words, threads):
+    """And the generator ends where NumPy leaves it, with its half of a word of 64 bits."""
+    source, numpy = np.random.default_rng(seed), np.random.default_rng(seed)
+    for random in (source, numpy):
+        random.integers(2**32, size=words, dtype=np.uint32)
+    before = numba.get_num_threads()
+    numba.set_num_threads(threads)
+    try:
+        numbers, far = standard_normals(source, count)
+    finally:
+        numba.set_num_threads(before)
+    uniforms = numpy.random(count)
+    assert far == np.count_nonzero(1.0 - uniforms[::2] <= 2.0**-40)
+    np.testing.assert_array_equal(numbers, transformed(uniforms))
+    assert source.bit_generator.state == numpy.bit_generator.state
+
+
+class Reversed(np.random.Generator):
+    def random(self, *args):
+        return super().random(*args)[::-1].copy()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: np.random.Generator(np.random.PCG64DXSM(3)),
+        lambda: np.random.Generator(np.random.Philox(3)),
+        lambda: Reversed(np.random.PCG64(3)),
+    ],
+)
+def test_other_sources_give_their_own_uniforms(make):
+    count = 2 * _compiled._TASK + 2
+    numbers, _ = standard_normals(make(), count)
+    np.testing.assert_array_equal(numbers, transformed(make().random(count)))
+
+
+def test_numbers_of_an_interrupted_call_are_not_used_again(monkeypatch):
+    """The generator has passed them before they are computed."""
+    source, numpy = np.random.default_rng(1), np.random.default_rng(1)
+    count = 2 * _compiled._TASK + 2
+
+    def stopped(*arguments):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(_compiled, "run_tasks", stopped)
+        standard_normals(source, count)
+    numpy.random(count)
+    assert source.random() == numpy.random()
