@@ -39,17 +39,15 @@ class Outcome:
     """The result of a run that is not an output, such as an exception."""
 
 
-class Shown(str):
+class Repr(str):
     """The repr of an object that has no hash; the object may hold more than it prints."""
 
     __slots__ = ()
 
 
-def is_shown(key: Hashable) -> bool:
+def is_repr(key: Hashable) -> bool:
     """Return whether a key, or a part of it, is only the repr of an object."""
-    return isinstance(key, Shown) or (
-        isinstance(key, (tuple, frozenset)) and any(map(is_shown, key))
-    )
+    return isinstance(key, Repr) or (isinstance(key, (tuple, frozenset)) and any(map(is_repr, key)))
 
 
 def as_array(output: Any) -> Any:
@@ -267,7 +265,7 @@ def hashable(output: Any) -> Hashable:
     try:
         hash(output)
     except TypeError:
-        return Shown(repr(output))
+        return Repr(repr(output))
     return output
 
 

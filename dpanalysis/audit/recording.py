@@ -42,7 +42,7 @@ from typing import Any
 import numpy as np
 
 from .._validation import check_int, check_number
-from .entries import is_shown
+from .entries import is_repr
 from .outcomes import Raised
 from .released import CLOSEST, LAWS, Entry, loss, violation
 from .replay import (
@@ -902,7 +902,7 @@ class _Judge:
         if any(not equal(a, b) for a, b in zip(*(self._extreme_runs() or ([], [])))):
             return True
         # A rounded number or a choice may be the same by chance.
-        hidden = any(map(is_shown, self.runs[0][0].others))
+        hidden = any(map(is_repr, self.runs[0][0].others))
         if coins or hidden or not self._equality_decides():
             self.notes.append(
                 f"the outputs of {len(self.runs[0])} runs are the same on both data sets, which "

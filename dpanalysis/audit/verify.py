@@ -19,7 +19,7 @@ from ..privacy.accounting.relations import Budget, check_relation
 from ..privacy.accounting.zcdp import zcdp_to_epsilon
 from ..privacy.ledger import html_table
 from .counting import Mechanism, learn_and_count
-from .entries import hashable, is_shown, plain
+from .entries import hashable, is_repr, plain
 from .events import ApproximateLimit, GaussianLimit, Limit, OutcomeEvent
 from .outcomes import Batch, as_batch, check_neighbours
 
@@ -484,4 +484,4 @@ def _equal(first: Batch, second: Batch) -> bool:
     if isinstance(first, np.ndarray) or isinstance(second, np.ndarray):
         return False
     one, other = hashable(first), hashable(second)
-    return one == other and not is_shown(one)
+    return one == other and not is_repr(one)
