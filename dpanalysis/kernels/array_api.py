@@ -170,19 +170,12 @@ def rounding_margin(xp: Any, dtype: Any) -> float:
     return 1.0 - 8.0 * float(xp.finfo(dtype).eps)
 
 
-def within_bound(xp: Any, dtype: Any, clipping: Clipping, weights: Any, norms: Any) -> Any:
-    """Return the weights, reduced where rounding to ``dtype`` could push a norm over the bound."""
-    limit = rounding_margin(xp, dtype) * clipping.clip_norm
-    over = weights * norms > limit
-    return xp.where(over, limit / xp.where(over, norms, xp.ones_like(norms)), weights)
-
-
-def clip_to_bound(clipping: Clipping, norms: Any, losses: Any) -> Any:
+def clip_to_bound(clipping: Clipping, norms: Any, losses: Any, dtype: Any = None) -> Any:
     """Return the rule's weights, clipped to the bounds used for calibration.
 
     The noise is computed from ``clip_norm`` and ``largest_weight``, so no weight may exceed them.
     A negative weight counts as zero, and a weight is NaN where the rule fails: an error caused by
-    one record would reveal it.
+    one record would reveal it. If the weights will be rounded to ``dtype``, there is room for that.
     """
     xp = array_namespace(norms)
     with np.errstate(all="ignore"):
@@ -190,8 +183,9 @@ def clip_to_bound(clipping: Clipping, norms: Any, losses: Any) -> Any:
         zeros, largest = xp.zeros_like(weights), clipping.largest_weight
         weights = xp.where(weights < 0.0, zeros, weights)
         weights = xp.where(weights > largest, xp.full_like(weights, largest), weights)
-        limit = rounding_margin(xp, xp.float64) * clipping.clip_norm
-        weights = xp.where(weights * norms > clipping.clip_norm, limit / norms, weights)
+        limit = rounding_margin(xp, xp.float64 if dtype is None else dtype) * clipping.clip_norm
+        most = clipping.clip_norm if dtype is None else limit
+        weights = xp.where(weights * norms > most, limit / norms, weights)
         # Still over where the quotient is subnormal.
         return xp.where(weights * norms > clipping.clip_norm, zeros, weights)
 

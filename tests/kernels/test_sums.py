@@ -262,6 +262,24 @@ def test_a_weight_that_rounds_up_to_a_subnormal_number_is_zero():
     assert (weights * norms <= 1e-15).all() and weights.any()
 
 
+@given(
+    norms=st.lists(st.floats(1e-3, 1e30), min_size=1, max_size=20),
+    clip_norm=st.floats(1e-3, 1e3),
+    over=st.floats(0.5, 2.0),
+)
+def test_weights_rounded_to_single_precision_keep_the_bound(norms, clip_norm, over):
+    """By exact products; the rule itself may exceed its bound."""
+    norms = np.array([*norms, clip_norm, clip_norm / over])
+    rule = SimpleNamespace(
+        clip_norm=clip_norm, largest_weight=2.0, weight=lambda norms, losses: 0.0 * norms + over
+    )
+    for dtype in (np.float32, np.float64):
+        weights = array_api.clip_to_bound(rule, norms, None, np.dtype(dtype)).astype(dtype)
+        assert (weights > 0.0).all()
+        for weight, norm in zip(weights.tolist(), norms.tolist(), strict=True):
+            assert Fraction(weight) * Fraction(norm) <= Fraction(clip_norm)
+
+
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("clip_norm", [1.0, 1e-12, 1e-15])
 @pytest.mark.parametrize("rows", [1, 3])

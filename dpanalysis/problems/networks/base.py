@@ -18,7 +18,6 @@ from ...kernels.array_api import (
     rounding_margin,
     row_blocks,
     snapshot,
-    within_bound,
 )
 from ...kernels.products import WHOLE
 from ...kernels.rounding import BLOCK_ROWS, NO_LIMITS, SINGLE, sum_rounding
@@ -204,8 +203,7 @@ class NetworkSums:
                 sizes = gradient_norms(xp, pick(norms), hidden, deltas, self._layout.bias)
                 # Weak growth constants may be invalid at these weights: the norms, which are
                 # known, limit the rule's factors.
-                factors = clip_to_bound(clipping, sizes, losses)
-                factors = within_bound(xp, self._X.dtype, clipping, factors, sizes)
+                factors = clip_to_bound(clipping, sizes, losses, self._X.dtype)
                 lost = lost | ~xp.isfinite(sizes) | ~xp.isfinite(factors)
                 cut = (factors < 1.0) | lost
                 factors = xp.where(sizes == 0.0, sizes, factors)
