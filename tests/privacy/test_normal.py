@@ -1,5 +1,8 @@
 """The kernel of Gaussian noise: its formulas, its law, and equal numbers on all machines."""
 
+import time
+from concurrent.futures import ThreadPoolExecutor
+
 import mpmath as mp
 import numba
 import numpy as np
@@ -134,3 +137,19 @@ def test_numbers_of_an_interrupted_call_are_not_used_again(monkeypatch):
         standard_normals(source, count)
     numpy.random(count)
     assert source.random() == numpy.random()
+
+
+def test_threads_that_share_a_generator_get_different_numbers(monkeypatch):
+    """Two equal noises would cancel in the difference of two answers."""
+    count, after = 2 * _compiled._TASK + 2, _compiled._state_after
+
+    def slow(*arguments):
+        time.sleep(0.01)
+        return after(*arguments)
+
+    monkeypatch.setattr(_compiled, "_state_after", slow)
+    source, numpy = np.random.default_rng(2), np.random.default_rng(2)
+    with ThreadPoolExecutor(4) as pool:
+        drawn = [pool.submit(standard_normals, source, count) for _ in range(4)]
+    found = sorted(each.result()[0][0] for each in drawn)
+    assert found == sorted(standard_normals(numpy, count)[0][0] for _ in range(4))
