@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 
 import dpanalysis
-from dpanalysis import audit
 from dpanalysis.papers import claim as bibliography
 from dpanalysis.papers import registry
 from dpanalysis.papers.report import PAPERS
@@ -126,7 +125,7 @@ def test_each_paper_has_a_page_and_a_citation():
     cited = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     pages = [page.read_text(encoding="utf-8") for page in (DOCS / "papers").glob("*.md")]
-    assert len(papers) == 5 and audit.Paper
+    assert len(papers) >= 5
     for paper in papers:
         title = f"title: {paper.title}\n"
         assert title in cited and f"): {paper.title}\n" in readme, paper.label

@@ -4,6 +4,7 @@ import importlib
 import json
 import os
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,8 @@ import pytest
 import dpanalysis as dpa
 from dpanalysis import __main__ as command
 from dpanalysis import papers
-from dpanalysis.papers import coverage, registry
+from dpanalysis.papers import claim as bibliography
+from dpanalysis.papers import coverage, per_sample_clipping, registry
 from dpanalysis.papers.claim import VERDICTS
 
 ROOT = Path(__file__).parents[2]
@@ -125,7 +127,7 @@ def test_the_texts_mention_no_other_numbers(number, paper):
 def test_every_line_has_claims_or_a_reason():
     registered = {claim.id: claim.verdict for claim in registry.load()}
     order = list(VERDICTS)
-    lines = [line for table in coverage._PAPERS.values() for line in table.strip().splitlines()]
+    lines = [line for table in coverage.lines().values() for line in table.strip().splitlines()]
     for line, item in zip(lines, ITEMS, strict=True):
         assert item.state in coverage.STATES and item.kind
         ids = item.claim.split(", ") if item.claim else []
@@ -138,10 +140,11 @@ def test_every_line_has_claims_or_a_reason():
 
 
 def test_a_line_may_state_another_verdict_than_its_claims(monkeypatch):
-    monkeypatch.setitem(coverage._PAPERS, "000", "Theorem 1 | holds: 000-8 | its remark is wrong")
+    line = "Theorem 1 | holds: 000-8 | its remark is wrong"
+    monkeypatch.setattr(per_sample_clipping, "ITEMS", line)
     (item,) = coverage.items("Xia")
     assert (item.state, item.claim, item.reason) == ("holds", "000-8", "its remark is wrong")
-    monkeypatch.setitem(coverage._PAPERS, "000", "Theorem 1 | right: 000-8 |")
+    monkeypatch.setattr(per_sample_clipping, "ITEMS", "Theorem 1 | right: 000-8 |")
     with pytest.raises(ValueError, match="states 'right', which is none of"):
         coverage.items("Xia")
 
@@ -160,7 +163,7 @@ def test_numbers_without_a_claim_are_explained(name):
 
 def test_every_claim_of_the_papers_stands_in_a_line():
     named = {each for item in ITEMS for each in item.claim.split(", ")}
-    ours = {c.id for c in registry.load() if c.paper in ("000", "001", "002", "003", "004")}
+    ours = {c.id for c in registry.load() if bibliography.paper_of(c.paper).authors}
     assert sorted(ours - named) == []
 
 
@@ -197,6 +200,33 @@ def test_the_command(tmp_path, capsys):
 
 
 def test_a_line_with_an_unknown_claim_is_refused(monkeypatch):
-    monkeypatch.setitem(coverage._PAPERS, "000", "Theorem 1 | 000-999 |")
+    monkeypatch.setattr(per_sample_clipping, "ITEMS", "Theorem 1 | 000-999 |")
     with pytest.raises(ValueError, match="names the claim '000-999', which is not registered"):
         coverage.items("Xia")
+
+
+SIXTH = """
+from ..claim import Paper, printed
+from ..registry import register
+
+PAPER = register(Paper(id="999", authors="Roe", year=2026, title="On nothing"))
+ITEMS = "Theorem 1 | 999-1 |"
+
+
+@register("999-1", "Theorem 1", "0 is at most 1", verdict="holds")
+def nothing(effort):
+    yield printed("0", 0.0, "<=", 1.0)
+"""
+
+
+def test_the_lines_of_another_paper_are_found(monkeypatch, tmp_path):
+    (tmp_path / "sixth").mkdir()
+    (tmp_path / "sixth" / "__init__.py").write_text(SIXTH, encoding="utf-8")
+    monkeypatch.setattr(papers, "__path__", [*papers.__path__, str(tmp_path)])
+    monkeypatch.setattr(bibliography, "_PAPERS", {**bibliography._PAPERS})
+    monkeypatch.setattr(registry, "_CLAIMS", {**registry._CLAIMS})
+    try:
+        (item,) = [each for each in coverage.items() if each.paper == "Roe 2026"]
+    finally:
+        sys.modules.pop(f"{papers.__name__}.sixth", None)
+    assert (item.item, item.state, item.claim) == ("Theorem 1", "holds", "999-1")
