@@ -255,7 +255,9 @@ class _RecordChecks:
         if not np.isfinite(ends).all():
             return
         bend = (ends[1] - ends[0]) @ (0.1 * v) / (0.01 * (v @ v))
-        slack = tolerance * (1.0 + abs(bend)) + 1e-14 * float(np.abs(ends).max())
+        # Far below 1, since mu may be 1/n, and step sizes and noise depend on it.
+        rounding = self.tolerance**2 * (1.0 + float(np.abs(ends).max()))
+        slack = tolerance * abs(bend) + rounding / (0.1 * float(np.linalg.norm(v)))
         # If records are not convex, mu = 0 is not a bound.
         bounded = problem.mu > 0.0 or self.facts.convex_records
         low = problem.mu if bounded else -math.inf
@@ -264,6 +266,28 @@ class _RecordChecks:
             f"the curvature along a direction is {bend:.6g}, outside [mu, L] = "
             f"[{low:g}, {problem.L:g}], at an iterate of size {np.linalg.norm(w):.3g}",
         )
+
+    def check_steepness(self) -> None:
+        """Compare bounds on one record's Hessian with changes of its gradient along itself."""
+        facts = self.facts
+        convex, most = facts.convex_records, facts.hessian_bound
+        most = min(most, facts.hessian_trace) if convex else most
+        if not facts.has_records or not (convex or math.isfinite(most)):
+            return
+        for w in self.W:
+            for i, gradient in zip(self.few, self.singles(w)):
+                step = 0.1 * gradient / (np.linalg.norm(gradient) or 1.0)
+                ends = [self.sum(each[None], [np.array([i])])[0] for each in (w + step, w - step)]
+                change, rounding = ends[0] - ends[1], self.tolerance * np.linalg.norm(ends)
+                found = float(np.linalg.norm(change)) / 0.2
+                require(
+                    found <= most + 5.0 * rounding,
+                    f"facts() bounds the Hessian of a record by {most:.6g} (hessian_bound, and "
+                    f"hessian_trace of convex records), but the gradient of record {i} changes by "
+                    f"{found:.6g} a unit: steps would contract less than the noise allows for",
+                )
+                falls = convex and change @ step < -0.1 * rounding
+                require(not falls, f"facts().convex_records is True, but record {i} is not convex")
 
     def check_curvature(self) -> None:
         """Compare Hessians and line losses, if implemented, with gradients and values."""
@@ -409,6 +433,7 @@ def check_problem(
         records.check_bounds()
         records.check_far_away()
         records.check_curvature()
+        records.check_steepness()
         require(_facts(problem) == before, "facts() changes when the problem is used")
         try:
             problem.check_private()
@@ -499,6 +524,39 @@ def _check_regularizer(problem: Problem, flat: bool) -> None:
     slope = (penalty.value(w + h * v) - penalty.value(w - h * v)) / (2.0 * h)
     text = "regularizer.gradient is not that of regularizer.value"
     _compare(penalty.gradient(w) @ v, slope, 1e-5, text)
+    _check_penalty_curvature(penalty, problem.d, rng)
+
+
+def _check_penalty_curvature(penalty: Any, d: int, rng: np.random.Generator) -> None:
+    """Search for a point and a direction in which a constant of the penalty does not hold.
+
+    The penalty is differenced alone, since the curvature of the records hides that of a small one.
+    """
+    mu, L = float(penalty.mu), float(penalty.L)
+    diagonal = getattr(penalty, "hessian_diagonal", None)
+    lipschitz = float(getattr(penalty, "hessian_lipschitz", math.inf))
+    few = np.unique(np.linspace(0, d - 1, min(d, _MOST)).astype(int))
+    for size in (0.0, 1e-3, 0.1, 1.0, 10.0, 1e3):
+        w, h = size * rng.normal(size=d), 1e-4 * max(size, 1.0)
+        hessian = None if diagonal is None else np.asarray(diagonal(w))
+        for k in (None, *few):
+            v = rng.normal(size=d) if k is None else np.where(np.arange(d) == k, 1.0, 0.0)
+            ends = [np.asarray(penalty.gradient(each)) for each in (w + h * v, w - h * v)]
+            bend = float((ends[0] - ends[1]) @ v / (2.0 * h * (v @ v)))
+            slack = 1e-6 * abs(bend) + 1e-15 * float(np.abs(ends).max()) / h
+            where = f"{'a direction' if k is None else f'coordinate {k}'} at size {size:g}"
+            require(
+                mu - slack <= bend <= L + slack,
+                f"the curvature of the regularizer along {where} is {bend:.6g}, outside its "
+                f"[mu, L] = [{mu:g}, {L:g}], which must hold in every direction",
+            )
+            if k is None or hessian is None:
+                continue
+            require(
+                abs(bend - hessian[k]) <= lipschitz * h + slack,
+                f"regularizer.hessian_diagonal is {hessian[k]:.6g} along {where}, but its gradient "
+                f"changes by {bend:.6g} a unit (hessian_lipschitz = {lipschitz:g})",
+            )
 
 
 def _check_start(problem: Problem) -> None:

@@ -564,3 +564,99 @@ def test_a_mu_that_holds_nearby_alone_is_found():
     """Noise of output perturbation rests on it."""
     with pytest.raises(AssertionError, match=r"curvature along a direction is .* at an iterate"):
         testing.check_problem(FlatFarAway(), FlatFarAway(-DATA))
+
+
+class Redescending(Median):
+    """Losses r^2/(2 + 2 r^2): their curvature is negative for r > 1/sqrt(3), the mean's is not."""
+
+    def __init__(self, X=DATA):
+        super().__init__(X)
+        self.mu = 0.25
+
+    def each(self, w, rows):
+        gaps = self.records(w, rows)
+        small = 1.0 / np.hypot(1.0, np.hypot(*gaps.T)) ** 2
+        near = np.where(np.isfinite(gaps), gaps, 0.0)
+        return 0.5 - 0.5 * small, near * small[:, None] ** 2
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        (states(hessian_bound=0.7), "bounds the Hessian of a record by 0.7 .* of record"),
+        (
+            states(convex_records=True, hessian_trace=0.8),
+            "bounds the Hessian of a record by 0.8 .* a unit",
+        ),
+        (states(Redescending, convex_records=True), "convex_records is True, but record"),
+    ],
+    ids=["bound", "trace", "convex"],
+)
+def test_bounds_on_hessians_are_checked_without_hessians(kind, message):
+    """Noise of output perturbation rests on them; such a problem has no hessian_sum."""
+    testing.check_problem(*neighbouring(kind.__mro__[1]))
+    with pytest.raises(AssertionError, match=message):
+        testing.check_problem(*neighbouring(kind))
+
+
+@dataclasses.dataclass(frozen=True)
+class Ridge:
+    """The ridge penalty, with constants that need not be its own."""
+
+    strength: float
+    mu: float
+    L: float
+    free: int = 0  # last coordinates without a penalty
+    hessian_lipschitz: float = 0.0
+    stated: float = 1.0  # diagonal of the Hessian over the true one
+
+    def _share(self, w):
+        return self.strength * (np.arange(w.shape[-1]) < w.shape[-1] - self.free)
+
+    def value(self, w):
+        return (0.5 * self._share(w) * w * w).sum(axis=-1)
+
+    def gradient(self, w):
+        return self._share(w) * w
+
+    def hessian_diagonal(self, w):
+        return self.stated * self._share(w) + 0.0 * w
+
+
+@pytest.mark.parametrize("strength", [1e-5, 0.1])
+def test_constants_of_a_penalty_are_checked_however_small(strength):
+    """The curvature of the records is no help: noise is computed from mu, which may be 1/n."""
+
+    def problems(**wrong):
+        penalty = Ridge(strength, **{"mu": strength, "L": strength, **wrong})
+        return neighbouring(kind(regularizer=penalty))
+
+    testing.check_problem(*problems())
+    outside = r"curvature of the regularizer along .* outside its \[mu, L\]"
+    for wrong in ({"mu": 1.01 * strength, "L": 1.0}, {"free": 1}, {"mu": 0.0, "L": 0.9 * strength}):
+        with pytest.raises(AssertionError, match=outside):
+            testing.check_problem(*problems(**wrong))
+    with pytest.raises(AssertionError, match=r"hessian_diagonal is .* along coordinate 0"):
+        testing.check_problem(*problems(stated=1.1))
+
+
+class Linear(Median):
+    """Losses <x, w>/||x||, so that all curvature is that of the penalty."""
+
+    regularizer = dpa.regularizers.L2(1e-5)
+
+    def each(self, w, rows):
+        X = self.X if rows is None else self.X[rows]
+        X = X / np.hypot(*X.T)[:, None]
+        return X @ w, X
+
+
+def test_a_small_mu_of_a_problem_is_checked():
+    class Stated(Linear):
+        def __init__(self, X=DATA):
+            super().__init__(X)
+            self.mu = 1.5e-5
+
+    testing.check_problem(*neighbouring(Linear))
+    with pytest.raises(AssertionError, match=r"outside \[mu, L\] = \[1.5e-05, 1.00001\]"):
+        testing.check_problem(*neighbouring(Stated))
