@@ -44,7 +44,7 @@ _RADIUS, _SAMPLES, _FEATURES = 2.0, 60, 4  # of the data on which sums are compa
 
 def _labels_of(loss: Any) -> list[float]:
     """Return labels to try."""
-    return [-1.0, 1.0] if loss.classification else [-30.0, -1.0, 0.0, 0.7, 1.0, 30.0]
+    return [-1.0, 1.0] if loss.classification else [-1e4, -30.0, -1.0, 0.0, 0.7, 1.0, 30.0, 1e4]
 
 
 def _grid_of_margins() -> np.ndarray:
@@ -54,6 +54,7 @@ def _grid_of_margins() -> np.ndarray:
     return np.unique(np.concatenate([-sizes, [0.0], sizes]))
 
 
+_FAR = np.array([1e4, 1e6, 1e9, 1e12])
 _MARGINS = _grid_of_margins()
 _MARGINS.flags.writeable = False
 
@@ -143,12 +144,13 @@ def _check_slopes(loss: Loss, y: float) -> None:
                 f"{_MARGINS[k]:.6g}, {label}",
             )
     if loss.convex:
-        slopes = _along(loss, "derivative", y)(_MARGINS)
+        z = np.concatenate([-_FAR[::-1], _MARGINS, _FAR])
+        slopes = _along(loss, "derivative", y)(z)
         falls = np.diff(slopes) < -1e-9 * (1.0 + np.abs(slopes[1:]))
         for k in np.flatnonzero(falls)[:1]:
             fail(
                 f"{name}.convex is True, but the derivative falls from {slopes[k]:.6g} at z = "
-                f"{_MARGINS[k]:.6g} to {slopes[k + 1]:.6g} at z = {_MARGINS[k + 1]:.6g}, y = {y:g}"
+                f"{z[k]:.6g} to {slopes[k + 1]:.6g} at z = {z[k + 1]:.6g}, y = {y:g}"
             )
 
 
@@ -178,8 +180,7 @@ def _check_growth(loss: Loss, y: float) -> None:
         loss.weak_growth(1.0)
     except ValueError:
         return  # the loss declares none
-    far = np.array([1e4, 1e6, 1e9, 1e12])
-    z = np.concatenate([-far[::-1], _MARGINS, far])
+    z = np.concatenate([-_FAR[::-1], _MARGINS, _FAR])
     values, squares = _along(loss, "value", y)(z), _along(loss, "derivative", y)(z) ** 2
     above = values - np.nanmin(values)
     known = np.isfinite(above) & np.isfinite(squares)

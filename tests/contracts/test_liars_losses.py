@@ -224,6 +224,34 @@ def no_table(found, z, y):
     return found
 
 
+class Capped(losses.SquaredError):
+    """The loss stops at residuals of 1e5, as a guard against overflow."""
+
+    convex = True
+
+    def value(self, z, y):
+        return 0.5 * np.clip(z - y, -1e5, 1e5) ** 2
+
+    def derivative(self, z, y):
+        return np.where(np.abs(z - y) < 1e5, z - y, 0.0)
+
+    def second_derivative(self, z, y):
+        return np.where(np.abs(z - y) < 1e5, 1.0, 0.0)
+
+
+class Weighted(losses.Loss):
+    """Samples count by the squares of their labels; the constants hold for labels up to 30."""
+
+    classification, convex = False, True
+    lipschitz, smoothness, hessian_lipschitz = 900.0, 900.0, 900.0
+
+    def value(self, z, y):
+        return y * y * np.logaddexp(0.0, z)
+
+    def derivative(self, z, y):
+        return y * y * np.exp(-np.logaddexp(0.0, -z))
+
+
 MORE = [
     (
         loss(derivative=lambda self, z, y: (1.0 + 5e-5) * Pseudo.derivative(self, z, y)),
@@ -269,6 +297,8 @@ MORE = [
     ),
     (valued(no_table), r"Liar.value fails for arrays of shape \(4, 3\)"),
     (Travels(), "a pickled copy of the loss has other values"),
+    (Capped(), "Capped.convex is True, but the derivative falls from .* to 0 at z = 1e.06"),
+    (Weighted(), "Weighted.lipschitz is 900, but the loss changes by .* y = -10000"),
     (
         loss(growth=(2.0, 0.0), _remainder=lambda self, beta1: 0.0),
         r"Liar.weak_growth\(0.5, 0.0\) says \(0, 0\), but",
