@@ -21,6 +21,7 @@ from .accounting.events import (
     innermost,
     unrolled,
 )
+from .accounting.pairs import Pair
 from .accounting.selection import BestOf
 from .accounting.sparse_vector import AboveThreshold
 
@@ -33,6 +34,7 @@ __all__ = [
     "Gaussian",
     "GaussianBound",
     "Laplace",
+    "Pair",
     "Pure",
     "Repeated",
     "Sampled",

@@ -522,3 +522,9 @@ def test_losses_of_which_none_is_on_the_grid_are_infinite():
         first, probabilities, infinite = _compose(pairs, 0.1, 1e-12, False, 1e-12)
         assert infinite == 1.0 and not probabilities.any()
         assert _epsilon_at(0.5, 0.1, first, probabilities, infinite) == math.inf
+
+
+@pytest.mark.parametrize("parts", [(0.5, 1.0), (-0.5, 0.0), (0.0, math.nan)])
+def test_a_pair_whose_profile_would_leave_a_part_out_is_refused(parts):
+    with pytest.raises(ValueError, match="mu and laplace must be numbers >= 0, of which one is 0"):
+        Pair(*parts)

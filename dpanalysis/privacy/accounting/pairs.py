@@ -35,14 +35,45 @@ def cell_masses(below: Array, above: Array) -> Array:
 
 @dataclass(frozen=True)
 class Pair:
-    """A dominating pair (P, Q): a product of independent parts, subsampled together."""
+    """A dominating pair (P, Q): a product of independent parts, subsampled together.
 
-    mu: float = 0.0  # shift over the standard deviation of the Gaussian part
-    laplace: float = 0.0  # loss of one Laplace release; 0 if there is a Gaussian part
-    # Losses of randomized responses, which dominate any pure release, and their counts.
+    The ``pair`` of an event states the first three parameters; a sampled event adds the others.
+
+    Parameters
+    ----------
+    mu : float
+        Shift over the standard deviation of the Gaussian part, >= 0.
+    laplace : float
+        Loss of one Laplace release, >= 0; 0 beside a Gaussian part (state it as a response).
+    responses : tuple of (float, int)
+        Losses of randomized responses, which dominate any pure release, and their counts.
+    fraction : float
+        Probability that a record is in the batch.
+    poisson : bool
+        Whether the batch is a Poisson sample: removing and adding a record then differ.
+
+    Examples
+    --------
+    The delta of Gaussian noise of twice the sensitivity, at epsilon = 1:
+
+    >>> Pair(mu=0.5).base(np.array([1.0]))
+    array([0.0069])
+    """
+
+    mu: float = 0.0
+    laplace: float = 0.0
     responses: tuple[tuple[float, int], ...] = ()
-    fraction: float = 1.0  # probability that a record is in the batch
-    poisson: bool = False  # if so, "remove" (P mixed, against Q) and "add" (the reverse) differ
+    fraction: float = 1.0
+    poisson: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse two parts of which the profile would ignore one."""
+        if not (self.mu >= 0.0 and self.laplace >= 0.0) or (self.mu and self.laplace):
+            raise ValueError(
+                "mu and laplace must be numbers >= 0, of which one is 0, got "
+                f"mu = {self.mu!r} and laplace = {self.laplace!r}: state Laplace noise beside "
+                "Gaussian noise as a response of its loss"
+            )
 
     @property
     def fallback(self) -> Pair:
