@@ -65,3 +65,15 @@ def test_the_table_counts_the_lines():
     }
     assert {name: int(lines) for name, lines in table.items()} == counted
     assert max(counted.values()) <= 40
+
+
+@pytest.mark.slow
+def test_the_check_of_a_mechanism_finds_an_event_that_costs_too_little(outside):
+    (check,) = [block for block in CHECKS if "from my_mechanism" in block]
+    file = outside / "my_mechanism.py"
+    right = file.read_text(encoding="utf-8")
+    wrong = right.replace("RandomizedChoice(self.epsilon,", "RandomizedChoice(0.5 * self.epsilon,")
+    file.write_text(wrong, encoding="utf-8")
+    assert wrong != right
+    with pytest.raises(AssertionError, match=r"refuted: epsilon >= .* where 0\.5 is claimed"):
+        exec(compile(check, "docs/extending.md", "exec"), {"__name__": "page"})
