@@ -253,3 +253,24 @@ def test_pairs_of_batches_are_not_multiplied(scheme):
     batch = Sampled(scheme, [Gaussian(1.0, 1.0)], n=20)
     assert batch.pair() is not None and Repeated(batch, 3).pair() is None
     assert Repeated(Gaussian(1.0, 1.0), 4).pair() == Gaussian(1.0, 2.0).pair()
+
+
+@dataclass(frozen=True)
+class Own(Event):
+    """Gaussian noise of a class of the user's, whose ``no_worse`` has its sign reversed."""
+
+    std: float
+
+    def rdp_cost(self, orders):
+        return 0.5 * np.asarray(orders) / self.std**2
+
+    def no_worse(self, other):
+        return other.std <= self.std
+
+
+def test_a_no_worse_that_contradicts_the_costs_is_refused():
+    with pytest.raises(ValueError, match="no_worse of Own must hold for cheaper events only"):
+        Own(2.0).dominates(Own(1.0))
+    with pytest.raises(ValueError, match="no_worse of Own"):
+        Sampled(Poisson(0.1), [Own(2.0)]).dominates(Sampled(Poisson(0.1), [Own(1.0)]))
+    assert not Own(1.0).dominates(Own(2.0)) and Own(1.0).dominates(Own(1.0))

@@ -163,7 +163,8 @@ class Event:
           dominated by the one at the same position.
 
         Events of every other class dominate equal events only, unless they define
-        :meth:`no_worse`. False where nothing is known, even if ``other`` happens to cost less.
+        :meth:`no_worse`; ValueError if it holds for an event that states a larger cost. False
+        where nothing is known, even if ``other`` happens to cost less.
 
         Notes
         -----
@@ -192,7 +193,10 @@ class Event:
             return False
         if mine is its or mine == its:
             return True
-        return type(mine) is type(its) and mine.no_worse(its)
+        if type(mine) is not type(its) or not mine.no_worse(its):
+            return False
+        _check_no_worse(mine, its)
+        return True
 
 
 def unrolled(event: Event) -> tuple[Event, int]:
@@ -228,13 +232,30 @@ def _check_costs(event: Event) -> None:
     plain_numbers(event)
     if type(event).__module__.startswith("dpanalysis."):
         return
-    for stated in (event.pure_cost, event.zcdp_cost, partial(event.rdp_cost, _ORDERS)):
-        cost = np.asarray(stated(), dtype=np.float64)
+    for cost in _stated_costs(event):
         if not (cost >= 0.0).all():
             lowest = float(cost.min())
             raise ValueError(
                 f"an event must cost 0 or more, {event!r} says that it costs {lowest!r}"
             )
+
+
+def _check_no_worse(event: Event, other: Event) -> None:
+    """Refuse a ``no_worse`` of others that lets ``other`` pass, though it states a larger cost."""
+    if type(event).__module__.startswith("dpanalysis."):
+        return
+    for mine, its in zip(_stated_costs(event), _stated_costs(other)):
+        if not (its <= mine * (1.0 + 1e-9)).all():
+            raise ValueError(
+                f"no_worse of {type(event).__name__} must hold for cheaper events only, but "
+                f"{other!r}, which it lets replace {event!r}, states a larger cost"
+            )
+
+
+def _stated_costs(event: Event) -> Iterator[NDArray[np.float64]]:
+    """Yield the pure cost, the zCDP cost and some Renyi costs of an event."""
+    for stated in (event.pure_cost, event.zcdp_cost, partial(event.rdp_cost, _ORDERS)):
+        yield np.asarray(stated(), dtype=np.float64)
 
 
 def check_event(event: Event, relation: str) -> None:
