@@ -402,8 +402,8 @@ def check_problem(
     ----------
     problem : Problem
     neighbour : Problem, optional
-        The same problem with ONE record replaced: its public facts must be the same, and its sums
-        may differ by at most the sensitivity. Pass one whenever possible, preferably with an
+        The same problem with ONE record replaced: its public facts must be the same, its sums may
+        differ by at most the sensitivity, and the other records keep their gradients. Pass one whenever possible, preferably with an
         extreme record: facts computed from the data are detected only in this way.
     tolerance : float
         Relative rounding error of a sum; 1e-3 for problems in single precision.
@@ -598,3 +598,21 @@ def _check_neighbour(records: _RecordChecks, before: list[PublicFacts], neighbou
                     f"a replaced record moves the sum of gradients by {apart:.6g} in the L{order} "
                     f"norm, and the noise is computed for {bound:.6g} (clipping: {rule!r})",
                 )
+    _check_others(records, neighbour)
+
+
+def _check_others(records: _RecordChecks, neighbour: Problem) -> None:
+    """Check that the records which were not replaced have the gradients that they had."""
+    if neighbour.n != records.problem.n:
+        return
+    other = _RecordChecks(neighbour, records.facts, records.tolerance)
+    for w in records.W:
+        own, its = records.singles(w), other.singles(w)
+        moved = np.abs(own - its).max(axis=1) > records.tolerance * np.abs(own).max(initial=1e-12)
+        changed = records.few[np.flatnonzero(moved)]
+        require(
+            len(changed) <= 1,
+            f"one replaced record changes the gradients of others, as of records {changed[:5]}: "
+            "their scales, weights or features may come from all records, such as means or "
+            "frequencies of classes; state public ones",
+        )

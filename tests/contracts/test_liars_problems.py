@@ -660,3 +660,26 @@ def test_a_small_mu_of_a_problem_is_checked():
     testing.check_problem(*neighbouring(Linear))
     with pytest.raises(AssertionError, match=r"outside \[mu, L\] = \[1.5e-05, 1.00001\]"):
         testing.check_problem(*neighbouring(Stated))
+
+
+class Centered(Median):
+    """Records are moved by a share of their mean, which bounds on single records do not reveal."""
+
+    def records(self, w, rows):
+        return super().records(w, rows) + 0.1 * self.X.mean(axis=0)
+
+
+class Weighs(Median):
+    """Records count by the frequency of large ones, as by that of their class."""
+
+    def each(self, w, rows):
+        losses, gradients = super().each(w, rows)
+        share = 0.5 + 0.2 * np.mean(self.X[:, 0] > 2.0)
+        return share * losses, share * gradients
+
+
+@pytest.mark.parametrize("kind", [Centered, Weighs])
+def test_a_record_that_moves_the_others_a_little_is_found(kind):
+    """The sum moves by less than its sensitivity here, but another data set may move it further."""
+    with pytest.raises(AssertionError, match="changes the gradients of others, as of records"):
+        testing.check_problem(*neighbouring(kind))
