@@ -403,8 +403,9 @@ def check_problem(
     problem : Problem
     neighbour : Problem, optional
         The same problem with ONE record replaced: its public facts must be the same, its sums may
-        differ by at most the sensitivity, and the other records keep their gradients. Pass one whenever possible, preferably with an
-        extreme record: facts computed from the data are detected only in this way.
+        differ by at most the sensitivity, and the other records keep their gradients. Pass one
+        whenever possible, preferably with an extreme record: facts and weights computed from the
+        data are detected only in this way.
     tolerance : float
         Relative rounding error of a sum; 1e-3 for problems in single precision.
 
