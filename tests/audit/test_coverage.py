@@ -163,7 +163,8 @@ def test_numbers_without_a_claim_are_explained(name):
 
 def test_every_claim_of_the_papers_stands_in_a_line():
     named = {each for item in ITEMS for each in item.claim.split(", ")}
-    ours = {c.id for c in registry.load() if bibliography.paper_of(c.paper).authors}
+    inside = [c for c in registry.load() if registry._home(c).count(".") > 2]  # not of doctests
+    ours = {c.id for c in inside if bibliography.paper_of(c.paper).authors}
     assert sorted(ours - named) == []
 
 
