@@ -12,8 +12,9 @@ import itertools
 import math
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,7 +30,7 @@ from ..methods.base import AdaptiveMethod, Method, Step
 from ..privacy import mechanisms
 from ..privacy.accounting.accountant import epsilon
 from ..privacy.accounting.relations import Budget, part_of
-from ..privacy.accounting.sampling import Sampling
+from ..privacy.accounting.sampling import EpochSampling, Sampling
 from ..privacy.budget import Filter
 from ..privacy.events import Event, Repeated
 from ..privacy.facts import PublicFacts
@@ -95,10 +96,25 @@ class _RecordedBatch(Batch):
 class _RecordedOracle(PrivateOracle):
     """An oracle that records its answers, or replays those of another run."""
 
+    replayed: Iterator[Any] | None = None
+
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self.answers: list[Any] = []
-        self.replayed: Iterator[Any] | None = None
+
+    @property
+    def evaluations(self) -> Counter[str]:
+        """The counts, which nothing but a method reads in a run that is replayed."""
+        if self.replayed is not None:
+            fail(
+                "the method reads oracle.evaluations, which is not private: it reveals how large "
+                "the batches were"
+            )
+        return self._evaluations
+
+    @evaluations.setter
+    def evaluations(self, counts: Counter[str]) -> None:
+        self._evaluations = counts
 
     def record(self, answer: Any) -> Any:
         """Return an answer and store a copy of it."""
@@ -125,11 +141,19 @@ class _RecordedOracle(PrivateOracle):
             batch.__class__ = _RecordedBatch
             yield batch
 
+    def _open_in_turn(self, sampling: Any, drawn: Any, events: Any) -> Generator[Batch]:
+        if self.replayed is not None:  # as in _draw
+            drawn = [[rows[:0] for rows in each] for each in drawn]
+        with closing(super()._open_in_turn(sampling, drawn, events)) as batches:
+            for batch in batches:
+                batch.__class__ = _RecordedBatch
+                yield batch
+
 
 _NOT_REPEATED = (
     "given the oracle's answers of an earlier run again, without the records, the method takes "
     "other steps: it may use the answers, the public facts, the guard and the ledger, and nothing "
-    "else; oracle.evaluations, for one, is not private, since it reveals how large the batches were"
+    "else"
 )
 
 
@@ -488,7 +512,8 @@ def _check_declared(method: Any) -> None:
         f"{method!r}",
     )
     name = type(method).__name__
-    for attribute, kind in (("sampling", Sampling), ("together", bool), ("output", str)):
+    schemes = Sampling | EpochSampling
+    for attribute, kind in (("sampling", schemes), ("together", bool), ("output", str)):
         value = getattr(method, attribute)
         require(isinstance(value, kind), f"{name}.{attribute} is of the wrong kind: {value!r}")
     rule, released = method.clipping, method.released

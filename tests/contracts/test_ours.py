@@ -84,6 +84,8 @@ METHODS = [
     M.LastIterate(M.GradientDescent(0.5, 8, mechanism="gaussian"), batches=4),
     M.OutputPerturbation("gradient_descent", passes=5),
     M.OutputPerturbation(passes=2, batches=5),
+    M.SGD(0.3, 8, dpa.Shuffle(4), clipping.Flat(1.0)),
+    M.Adam(0.1, 8, dpa.BallsInBins(4), clipping.Flat(1.0)),
 ]
 
 
