@@ -12,7 +12,7 @@ from uuid import uuid4
 
 import numpy as np
 
-from .._validation import check_finite, check_number, check_reals
+from .._validation import check_finite, check_number, check_reals, plain_numbers
 from ..privacy.accounting.relations import REPLACE_ONE, check_relation
 from ..problems.row_bound import RowBound
 
@@ -42,6 +42,7 @@ class LearnedRanges:
     def __post_init__(self) -> None:
         object.__setattr__(self, "epsilon", check_number("epsilon", self.epsilon, low=0.0))
         check_relation(self.relation)
+        plain_numbers(self)  # for files
 
 
 @dataclass(frozen=True, eq=False)

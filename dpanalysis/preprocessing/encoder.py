@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from datetime import UTC, date, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any, TypeAlias
@@ -79,6 +79,7 @@ class NumericDomain:
     high: float
     missing: float | None = None
     dates: bool = False
+    learned: tuple[LearnedRanges, ...] = ()
 
     width = 1
 
@@ -88,8 +89,8 @@ class NumericDomain:
         if self.dates:
             texts = [None if v is None else (_EPOCH + timedelta(seconds=v)) for v in values]
             low, high, missing = (t and t.replace(tzinfo=None).isoformat() for t in texts)
-            return _declaration("dates", [low, high], missing)
-        return _declaration("range", values[:2], self.missing)
+            return _declaration("dates", [low, high], missing, self.learned)
+        return _declaration("range", values[:2], self.missing, self.learned)
 
 
 @dataclass(frozen=True)
@@ -99,6 +100,7 @@ class Categories:
     values: tuple[str, ...]
     missing: str | None = None
     other: str | None = None
+    learned: tuple[LearnedRanges, ...] = ()
 
     @property
     def width(self) -> int:
@@ -107,15 +109,19 @@ class Categories:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the declaration, readable by :func:`parse_domain`."""
-        declared = _declaration("categories", list(self.values), self.missing)
+        declared = _declaration("categories", list(self.values), self.missing, self.learned)
         return declared if self.other is None else {**declared, "other": self.other}
 
 
 Domain: TypeAlias = NumericDomain | Categories
 
 
-def _declaration(kind: str, values: list[Any], missing: Any) -> dict[str, Any]:
-    return {kind: values} if missing is None else {kind: values, "missing": missing}
+def _declaration(
+    kind: str, values: list[Any], missing: Any, learned: tuple[LearnedRanges, ...]
+) -> dict[str, Any]:
+    declared = {kind: values} if missing is None else {kind: values, "missing": missing}
+    # The values are plain, so that a file would hide what they cost.
+    return {**declared, "learned": [list(astuple(fit)) for fit in learned]} if learned else declared
 
 
 def parse_domain(domain: Mapping[str, Any]) -> dict[str, Domain]:
@@ -128,7 +134,8 @@ def parse_domain(domain: Mapping[str, Any]) -> dict[str, Domain]:
     parsed = {}
     for name, declared in domain.items():
         try:
-            parsed[str(name)] = _parse(declared)
+            fits = tuple(dict.fromkeys(_learned(declared)))
+            parsed[str(name)] = replace(_parse(declared), learned=fits)
         except (ValueError, OverflowError) as error:
             raise ValueError(f"domain of column {str(name)!r}: {error}") from None
     return parsed
@@ -140,7 +147,7 @@ def _parse(declared: Any) -> Domain:
     if isinstance(declared, Mapping):
         kinds = [kind for kind in ("range", "categories", "dates") if kind in declared]
         more = {"missing", "other"} if kinds == ["categories"] else {"missing"}
-        if len(kinds) != 1 or set(declared) - {*kinds, *more}:
+        if len(kinds) != 1 or set(declared) - {*kinds, *more, "learned"}:
             raise ValueError(
                 "must have 'range' or 'categories' or 'dates', and perhaps 'missing', and 'other' "
                 f"beside categories, got {dict(declared)!r}"
@@ -374,8 +381,7 @@ class PublicEncoder(TransformerMixin, BaseEstimator):
             self.__dict__.pop("feature_names_in_", None)
         # Only after everything that may raise, so that an earlier fit survives an error.
         self._domain, self._places, self.n_features_in_ = domain, places, count
-        declared = [] if isinstance(self.domain, (str, os.PathLike)) else self.domain.values()
-        fits = [*learned_by(X), *(fit for each in declared for fit in _learned(each))]
+        fits = [*learned_by(X), *(fit for each in domain.values() for fit in each.learned)]
         self.columns_ = replace(_columns(domain), learned=tuple(fits), classes=tuple(classes))
         return self
 
@@ -465,7 +471,7 @@ class PublicEncoder(TransformerMixin, BaseEstimator):
         return np.asarray(names, dtype=object)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the domain, and the column names seen in :meth:`fit`, as plain JSON values."""
+        """Return the domain, what it cost, and the columns seen in :meth:`fit`, as JSON values."""
         check_is_fitted(self)
         return {
             "domain": {name: domain.to_dict() for name, domain in self._domain.items()},
@@ -508,6 +514,10 @@ def _learned(declared: Any) -> Iterator[LearnedRanges]:
     parts = list(declared.values()) if isinstance(declared, Mapping) else [declared]
     if isinstance(declared, NumericDomain):
         parts = [declared.low, declared.high, declared.missing]
+    if isinstance(declared, (NumericDomain, Categories)):
+        yield from declared.learned
+    elif isinstance(declared, Mapping):  # of to_dict()
+        yield from (LearnedRanges(*fit) for fit in declared.get("learned", ()))
     for part in parts:
         yield from learned_by(part)
         for value in part if isinstance(part, (list, tuple)) else ():

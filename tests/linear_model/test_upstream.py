@@ -221,6 +221,37 @@ def test_an_encoder_traces_bounds_of_the_rows_of_its_fit_and_of_others():
     assert [fit.epsilon for fit in learned_by(encoder.transform(learned))] == [0.5]
 
 
+@given(
+    epsilons=st.lists(st.floats(0.01, 9.0), min_size=1, max_size=3),
+    missing=st.booleans(),
+    size=st.sampled_from([None, np.int64(2000)]),
+    times=st.integers(1, 2),
+)
+def test_an_encoder_of_a_file_passes_on_what_its_ranges_were_learned_by(
+    epsilons, missing, size, times
+):
+    """Made by from_dict(), it used to declare learned ranges, and load() returns such encoders."""
+    fits = [LearnedRanges(epsilon, size=size, repeatable=np.bool_(True)) for epsilon in epsilons]
+    highs = [traced(np.array([99.0]), (fit,))[0] for fit in fits]
+    domain = {
+        name: {"range": (-99.0, high), "missing": high} if missing else (-99.0, high)
+        for name, high in zip("abc", highs)
+    }
+    encoder = PublicEncoder({**domain, "job": ["x", "y"]}).fit([[1.0] * len(fits) + ["x"]])
+    for _ in range(times):
+        encoder = PublicEncoder.from_dict(json.loads(json.dumps(encoder.to_dict())))
+    assert encoder.columns_.learned == tuple(fits)
+    assert clone(encoder).fit([[1.0] * len(fits) + ["x"]]).columns_.learned == tuple(fits)
+
+
+def test_a_loaded_pipeline_counts_learned_ranges_when_it_is_fitted_again(tmp_path):
+    fitted = bounds().fit(X)
+    encoder = PublicEncoder({"a": (fitted.low_[0], 99.0), "b": (0, 99), "c": (0, 99)})
+    save(make_pipeline(encoder, model()).fit(X, Y), tmp_path / "model.json")
+    again = load(tmp_path / "model.json").fit(X, Y)
+    assert total_of(card_of(again)) == (pytest.approx(1.0), [0.5])
+
+
 @given(key=st.sampled_from([0, -1, slice(1, 3), [0, 2], Ellipsis, None]), scale=st.floats(0.1, 9))
 def test_an_entry_of_a_learned_end_is_its_number_and_keeps_its_fit(key, scale):
     numbers, fit = np.array([1.0, -2.0, 3.0]), LearnedRanges(0.5)
