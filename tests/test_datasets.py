@@ -342,6 +342,8 @@ def test_csv_arguments(tmp_path):
         datasets.load_libsvm(path, n_features="3")
     with pytest.raises(ValueError, match=r"columns\['a'\] must be \(low, high\)"):
         datasets.load_csv(path, columns={"a": (1, 1), "b": ("u",)})
+    with pytest.raises(ValueError, match=r"columns\['a'\] must be \(low, high\)"):
+        datasets.load_csv(path, columns={"a": (0, 5e-324)})  # half of its width is 0
     with pytest.raises(ValueError, match=r"columns\['a'\] must lie in .* got inf"):
         datasets.load_csv(path, columns={"a": (0, np.inf)})
     for domain in ("ab", 17, None, {"range": (0, 1)}):
@@ -361,6 +363,13 @@ def test_csv_cuts_a_huge_number_without_a_warning(tmp_path):
     """A warning would reveal that such a record exists."""
     path = write(tmp_path / "f.csv", "a,y\n1e308,1\n5e-4,0\n-1.7e308,1\n")
     X, _ = datasets.load_csv(path, columns={"a": (0, 1e-3)})
+    assert X.ravel().tolist() == [1.0, 0.5, 0.0]
+
+
+def test_csv_scales_by_a_range_whose_width_overflows(tmp_path):
+    """The upper end, infinity over infinity, used to become 0, as if it were missing."""
+    path = write(tmp_path / "f.csv", "a,y\n1e308,1\n0,0\n-1e308,1\n")
+    X, _ = datasets.load_csv(path, columns={"a": (-1e308, 1e308)})
     assert X.ravel().tolist() == [1.0, 0.5, 0.0]
 
 

@@ -146,8 +146,9 @@ def load_csv(
             numbers = rows.numbers(source, missing)
             if domain is not None:
                 low, high = map(float, domain)
+                half = 0.5 * high - 0.5 * low  # the difference of the ends may overflow
                 with np.errstate(all="ignore"):  # a warning reveals a record
-                    numbers = np.clip((numbers - low) / (high - low), 0.0, 1.0)
+                    numbers = np.clip((0.5 * numbers - 0.5 * low) / half, 0.0, 1.0)
             values[:, k] = np.nan_to_num(numbers, copy=False)  # missing is NaN until here
             column[:, k] = width
             width += 1
@@ -179,7 +180,7 @@ def _check_domain(name: str, domain: Any) -> None:
         )
     if _is_range(domain):
         low, high = (check_number(name, bound) for bound in domain)
-        if not low < high:
+        if not 0.5 * low < 0.5 * high:  # numbers are divided by half of the width
             raise ValueError(f"{name} must be (low, high) with low < high, got {domain!r}")
 
 

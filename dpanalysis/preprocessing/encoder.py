@@ -189,7 +189,7 @@ def _range(declared: Any, missing: Any) -> NumericDomain:
             f"{declared!r} and {missing!r}"
         )
     low, high = (float(value) for value in values)
-    if not low < high:
+    if not 0.5 * low < 0.5 * high:  # half of the width, by which cells are divided, may be 0
         raise ValueError(f"low must be below high, got {low:g} and {high:g}")
     if missing is not None and not low <= float(missing) <= high:
         raise ValueError(f"missing must be within its range, {low:g} to {high:g}, got {missing!r}")

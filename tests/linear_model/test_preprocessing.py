@@ -252,6 +252,7 @@ def test_the_wrong_columns_are_named():
     ("declared", "match"),
     [
         ((5, 5), "low must be below high"), ((0, math.inf), "two finite numbers"),
+        ((0, 5e-324), "low must be below high"),  # cells at 0 used to become NaN
         ([], "list of different values"), (["a", "a"], "list of different values"),
         (["a", None], "categories must be labels"),
         ("FILL IN", "not filled in yet"), (7, "declare a range"),
