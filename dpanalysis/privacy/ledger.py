@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .._validation import check_number, check_reals
+from .._validation import check_int, check_number, check_reals
 from .accounting.accountant import epsilon
 from .accounting.curves import privacy_curve
 from .accounting.events import first_runs
@@ -74,9 +74,10 @@ class Ledger:
     def record(self, event: Event, count: int = 1) -> None:
         """Append one event ``count`` times, in constant time; equal events extend the last run.
 
-        Raises TypeError if ``event`` is no Event, and IncompatibleAccounting if its sampling scheme
-        does not belong to the relation.
+        Raises TypeError if ``event`` is no Event or ``count`` no integer, ValueError if it is below
+        1, and IncompatibleAccounting if its sampling scheme does not belong to the relation.
         """
+        count = check_int("count", count, low=1)
         if self._runs and (self._runs[-1][0] is event or self._runs[-1][0] == event):
             self._runs[-1] = (self._runs[-1][0], self._runs[-1][1] + count)
         else:

@@ -384,6 +384,20 @@ def test_a_ledger_merges_runs_and_reports():
         ledger.record(0.5)
 
 
+@given(
+    kept=st.integers(1, 10),
+    count=st.integers(max_value=0) | st.floats(allow_nan=True) | st.booleans() | st.none(),
+    again=st.booleans(),
+)
+def test_no_count_takes_events_out_of_a_ledger(kept, count, again):
+    """A negative count used to cancel events that had been recorded."""
+    ledger = Ledger(REPLACE)
+    ledger.record(Pure(0.5), kept)
+    with pytest.raises((TypeError, ValueError), match="count must be"):
+        ledger.record(Pure(0.5) if again else Pure(0.25), count)
+    assert len(ledger) == kept and ledger.epsilon() == pytest.approx(0.5 * kept)
+
+
 @pytest.mark.slow
 def test_a_hundred_thousand_records_are_all_counted():
     ledger = Ledger(ADD)
