@@ -408,3 +408,41 @@ def test_several_small_releases_on_a_batch_cost_less_than_their_sum():
         costs = batch.rdp_cost(orders)
         plain = rdp_pure_without_replacement(orders, 100, 10, pure)
         assert (costs <= plain).all() and costs[0] < 0.8 * plain[0]
+
+
+@pytest.mark.filterwarnings("error")
+@given(
+    last=st.integers(2, 40),
+    rate=st.sampled_from([1, 3, 9]),
+    slope=st.floats(0.01, 2.0),
+    order=st.floats(1.1, 60.0) | st.integers(2, 60),
+)
+def test_an_infinite_cost_of_the_batch_leaves_the_orders_below_it_finite(last, rate, slope, order):
+    """An infinite term times a binomial coefficient of 0 used to make the cost NaN."""
+
+    def whole(orders):
+        return slope * np.asarray(orders)
+
+    def cut(orders):
+        return np.where(np.asarray(orders) <= last, whole(orders), np.inf)
+
+    orders = [order, 50.0, 60.0, math.inf]  # those above are summed together with it
+    for sampled in (
+        lambda base: rdp_poisson(orders, rate / 10, base),
+        lambda base: rdp_without_replacement(orders, 10, rate, base),
+    ):
+        costs = sampled(cut)
+        assert np.isinf(costs[1:]).all()
+        if order <= last:
+            assert costs[0] == pytest.approx(sampled(whole)[0], rel=1e-9, abs=1e-300)
+        else:
+            assert np.isinf(costs[0])
+
+
+@pytest.mark.filterwarnings("ignore:invalid value")
+def test_a_cost_of_the_batch_that_is_no_number_is_not_left_out():
+    for sampled in (
+        lambda base: rdp_poisson([5.0], 0.1, base),
+        lambda base: rdp_without_replacement([5.0], 10, 3, base),
+    ):
+        assert np.isnan(sampled(lambda orders: np.where(orders == 3.0, math.nan, orders))).all()

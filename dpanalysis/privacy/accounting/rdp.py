@@ -330,7 +330,10 @@ def _binomial_cost_of_similar(
     a: Array, log_odds: float, log_keep: float, log_terms: Array
 ) -> Array:
     j = np.arange(2.0, log_terms.size + 2.0)
-    exponent = _log_binomials(a) + (log_terms + log_odds * j)
+    binomials = _log_binomials(a)
+    with np.errstate(invalid="ignore"):
+        exponent = binomials + (log_terms + log_odds * j)
+    exponent[np.isneginf(binomials)] = -np.inf  # also where the term is infinite
     top = np.clip(exponent.max(axis=1), -1e300, 1e300)
     exponent -= top[:, None]
     # The largest term is now 1: e**-100 changes no digit, and subnormal powers are very slow.
