@@ -8,7 +8,16 @@ import numpy as np
 import pytest
 
 import dpanalysis as dpa
-from dpanalysis.privacy.events import Event
+from dpanalysis import privacy
+from dpanalysis.privacy.events import (
+    BoundedRange,
+    Event,
+    Gaussian,
+    GaussianBound,
+    Laplace,
+    Pure,
+    Repeated,
+)
 from dpanalysis.privacy.oracle import PrivateOracle
 from dpanalysis.privacy.queries import (
     FirstDecrease,
@@ -303,3 +312,44 @@ def test_rules_losses_and_blocks_with_numbers_of_numpy():
     assert Loss().growth == (0.0, 10_000.0)
     assert dpa.privacy.facts.Block(np.int8(100), np.inf, 1.0).size * 3 == 300
     assert type(dpa.RowBound(np.float16(2), 300.0).order) is float
+
+
+@pytest.mark.parametrize("event", [Laplace(1e-10, 1.0), Pure(1e10), Repeated(Pure(1e100), 10)])
+def test_a_curve_of_a_huge_loss_grants_nothing(event):
+    """The exponential of a grid's width used to overflow, from a loss of 1e8 on."""
+    curve = privacy.privacy_curve(event, "replace_one")
+    assert curve.delta(0.0) == curve.delta(100.0) == 1.0
+    assert curve.epsilon(0.5) == math.inf
+
+
+@pytest.mark.parametrize("make", [lambda s: Gaussian(s, 2.0), lambda s: GaussianBound(s, [2], [1])])
+def test_gaussian_noise_whose_ratio_has_no_square_is_refused(make):
+    """Its costs used to raise OverflowError, after the event had been made."""
+    for std in (5e-324, 1e-200, 1.9e-100):
+        with pytest.raises(ValueError, match="std must be at least 1e-100 times"):
+            make(std)
+    assert make(2.1e-100).rdp_cost([2.0])[0] == pytest.approx(4.0 / 2.1e-100**2)
+
+
+@pytest.mark.parametrize("exponent", [-99, -50, -20, -10, -5, 0])
+def test_the_epsilon_of_mixed_gaussian_noise_at_any_scale(exponent):
+    """For tiny noise the divergence at the upper end used to round to 0, which has no logarithm."""
+    bound = GaussianBound(10.0**exponent, [0.0, 1.0], [0.5, 0.5], 1.0)
+    found = privacy.epsilon(bound, 1e-5, "replace_one")
+    alone = privacy.gaussian_epsilon(10.0**exponent, 2e-5)
+    assert 1.0 + alone == pytest.approx(found, rel=1e-9)
+
+
+@pytest.mark.filterwarnings("error")
+def test_costs_at_the_ends_of_their_ranges_are_numbers():
+    orders = [1.1, 2.0, 5.5, math.inf]
+    for noise in (TINY, 1e-300, 1e-101, 1e101, 1e300, math.inf):
+        whole = privacy.rdp_gaussian(orders, noise)
+        for costs in (
+            privacy.rdp_poisson_gaussian(orders, 0.1, noise),
+            privacy.rdp_with_replacement(orders, 10, 3, noise),
+        ):
+            assert np.all((costs >= 0.0) & (costs <= 9.0 * whole + TINY))
+    assert BoundedRange(1e300).zcdp_cost() == math.inf
+    for noise, delta in ((1e300, 1e-5), (1.0, TINY), (1e-300, 0.5)):
+        assert privacy.bins_lower_epsilon(noise, 10, delta) >= 0.0

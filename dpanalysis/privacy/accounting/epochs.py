@@ -441,6 +441,8 @@ def bins_lower_epsilon(
         return max(0.0, alone)
     ratio = _Ratio(1.0 / sigma, 0.0)
     end = ratio.end(1e-3 * delta / epochs)
+    if not (ratio.std > 0.0 and math.isfinite(end)):  # at the ends of the floating-point numbers
+        return max(0.0, alone)
     cells = min(_MOST_CELLS // 2, math.ceil(end / (0.001 * ratio.std)))
     grid = end / cells * np.arange(cells + 1)
     # Ratios above the grid are rounded down to its end.

@@ -359,6 +359,14 @@ class Laplace(Event):
         return np.asarray(rdp_laplace(orders, self.pure_cost()))
 
 
+def _check_noise(std: float, sensitivity: float) -> None:
+    """Raise unless the square of the ratio is far from overflowing."""
+    if not sensitivity / std <= 1e100:
+        raise ValueError(
+            f"std must be at least 1e-100 times the sensitivity, got {std!r} and {sensitivity!r}"
+        )
+
+
 @dataclass(frozen=True)
 class Gaussian(Event):
     """A release with independent Gaussian noise in every coordinate.
@@ -366,7 +374,7 @@ class Gaussian(Event):
     Parameters
     ----------
     std : float
-        Standard deviation in (0, inf).
+        Standard deviation in (0, inf), at least 1e-100 times the sensitivity.
     sensitivity : float
         L2 sensitivity of the released quantity, in [0, inf).
     order : int, default=2
@@ -386,6 +394,7 @@ class Gaussian(Event):
         _check_norm("Gaussian", self.order, 2)
         self._keep_float("std", positive=True)
         self._keep_float("sensitivity")
+        _check_noise(self.std, self.sensitivity)
 
     @property
     def mu(self) -> float:
@@ -500,7 +509,7 @@ class BoundedRange(Event):
         return self.epsilon
 
     def zcdp_cost(self) -> float:  # noqa: D102
-        return 0.125 * self.epsilon**2
+        return 0.125 * self.epsilon * self.epsilon  # infinite where a power would raise
 
     def rdp_cost(self, orders: ArrayLike) -> NDArray[np.float64]:  # noqa: D102
         a = np.asarray(orders, dtype=np.float64)
@@ -781,7 +790,7 @@ class GaussianBound(Event):
     Parameters
     ----------
     std : float
-        :math:`\sigma` in (0, inf).
+        :math:`\sigma` in (0, inf), at least 1e-100 times each sensitivity.
     sensitivities : sequence of float
         :math:`S_j` in [0, inf), L2, in the units of ``std``; kept as a tuple.
     weights : sequence of float
@@ -845,6 +854,7 @@ class GaussianBound(Event):
                 f"weights must be {len(self.sensitivities)} numbers, one a sensitivity, got "
                 f"{len(self.weights)}"
             )
+        _check_noise(self.std, max(self.sensitivities))
         total = math.fsum(self.weights)
         if total < 1.0 - _LAW or min(self.weights) == 0.0:
             raise ValueError(

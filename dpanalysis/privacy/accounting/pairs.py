@@ -205,9 +205,11 @@ def connect_dots(width: float, profile: Array) -> tuple[Array, float]:
     deltas = np.maximum.accumulate(np.clip(profile, 0.0, 1.0)[::-1])[::-1]
     falls = np.diff(deltas)
     masses = np.zeros_like(deltas)
-    masses[0] = 1.0 - deltas[0] + falls[0] / math.expm1(width)
-    masses[1:-1] = np.diff(falls) / math.expm1(width) - falls[:-1]
-    masses[-1] = -falls[-1] / math.expm1(width) - falls[-1]
+    with np.errstate(over="ignore"):
+        growth = np.expm1(width)  # infinite above 709: the fall of a line is all at its end
+    masses[0] = 1.0 - deltas[0] + falls[0] / growth
+    masses[1:-1] = np.diff(falls) / growth - falls[:-1]
+    masses[-1] = -falls[-1] / growth - falls[-1]
     return np.maximum(masses, 0.0), float(deltas[-1])
 
 

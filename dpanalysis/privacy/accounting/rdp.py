@@ -60,7 +60,7 @@ def rdp_gaussian(orders: ArrayLike, noise_multiplier: ArrayLike) -> Any:
     array([0.25, 1.25])
     """
     sigma = _positive("noise_multiplier", noise_multiplier)
-    with np.errstate(invalid="ignore", over="ignore"):  # both infinite
+    with np.errstate(invalid="ignore", over="ignore", divide="ignore"):  # both infinite
         cost = _orders(orders) * np.maximum(0.5 / sigma**2, 5e-324)  # sigma**2 may overflow
     return as_scalar(np.where(np.isinf(sigma), 0.0, cost))
 
@@ -415,7 +415,8 @@ def rdp_poisson_gaussian(orders: ArrayLike, rate: float, noise_multiplier: float
     s = check_number("noise_multiplier", noise_multiplier, low=0.0, low_open=True, finite=False)
     if q == 0.0 or math.isinf(s):
         return as_scalar(np.zeros(a.shape))
-    if q == 1.0 or s < 1e-6:  # below that, the release all but reveals the batch
+    # Below 1e-6 the release all but reveals the batch; above 1e100 a square may overflow.
+    if q == 1.0 or not 1e-6 <= s <= 1e100:
         return rdp_gaussian(a, s)
     flat = np.ravel(a)
     values = np.full(flat.shape, np.inf)

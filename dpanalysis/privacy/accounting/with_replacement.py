@@ -205,8 +205,8 @@ def rdp_with_replacement(orders: ArrayLike, n: int, m: int, noise_multiplier: fl
     rate = -math.expm1(_log_none(n, m))
 
     def present(orders: Array) -> Array:
-        if m > _MOST_DRAWS:
-            return np.asarray(rdp_gaussian(orders, s / m))
+        if m > _MOST_DRAWS or not 1e-100 <= s <= 1e100:  # a square may overflow
+            return np.asarray(rdp_gaussian(orders, max(s / m, 5e-324)))
         squares = np.arange(1.0, m + 1.0) ** 2 * (0.5 / s**2)
         law = _log_law(n, m) - math.log(rate)
         costs = np.full(np.shape(orders), math.inf)

@@ -334,11 +334,13 @@ def gaussian_sum_epsilon(mus: ArrayLike, weights: ArrayLike, delta: float) -> fl
     def excess(epsilon: float) -> float:
         # The added terms bound the relative error of the divergences, and of their sum.
         total = float(shares @ gaussian_divergence(shifts, epsilon))
+        if total == 0.0:  # of a shift so large that rounding moves epsilon past the divergence
+            return -math.inf
         return math.log(total / delta) + 1e-14 + 3e-15 * (epsilon / largest) ** 2
 
     if excess(0.0) <= 0.0:
         return 0.0
-    if excess(high) >= 0.0:  # by rounding, where all shifts are alike
+    if not -math.inf < excess(high) < 0.0:  # by rounding, where all shifts are alike or huge
         return high
     root = float(optimize.brentq(excess, 0.0, high, xtol=1e-300, rtol=1e-14))
     return root * (1.0 + 1e-13)
