@@ -149,8 +149,9 @@ class PrivateLinearModel(BaseEstimator, ABC):
 
         *Repeated fits.* A process remembers keyed digests of the last 256 tables that it fitted.
         It recognizes the same rows in another order, with other targets, with some columns left
-        out, or at least a tenth of them. It does not detect fits in other processes, rows that
-        were changed in between, or, unless scikit-learn made the split, parts of a table whose
+        out, or a part of them that is at least a fifth of the larger table (a tenth only at times,
+        since samples of the rows are compared). It does not detect fits in other processes, rows
+        that were changed in between, or, unless scikit-learn made the split, parts of a table whose
         rows repeat, such as rows of a few categories.
         """
         if unknown.pop("sample_weight", None) is not None:

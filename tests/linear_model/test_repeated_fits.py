@@ -145,6 +145,12 @@ def test_the_order_of_rows_and_the_columns_left_out_do_not_matter(n, d, random):
         assert sketch(rows).shares(sketch(rows[:, random.sample(range(d), 1)]), False)
 
 
+@given(seed=st.integers(0, 10**6), n=st.integers(5, 6000))
+def test_a_fifth_of_the_rows_is_recognized(seed, n):
+    table = np.random.default_rng(seed).normal(size=(n, 2))
+    assert sketch(table[: -(-n // 5)]).shares(sketch(table[::-1]), within=False)
+
+
 def test_a_share_is_estimated_from_the_least_digests():
     digests = np.random.default_rng(1).integers(2**64, size=60_000, dtype=np.uint64)
     for size, start in ((10_000, 9_000), (1_000, 9_500), (10_000, 10_000), (300, 9_900)):
