@@ -535,7 +535,7 @@ class LinearSVC(PrivateClassifier):
     Parameters
     ----------
     width : float
-        Width of the rounding, in (0, inf): see :class:`~dpanalysis.losses.HuberizedHinge`.
+        Width of the rounding, in [1e-100, 1e100]: see :class:`~dpanalysis.losses.HuberizedHinge`.
     class_weight : dict, optional
         As in :class:`LogisticRegression`, but for more than two classes too: the weight of class k
         applies to its records in the run of k against the others, which have weight 1.
@@ -587,4 +587,5 @@ class LinearSVC(PrivateClassifier):
         self.width = width
 
     def _loss_and_method(self) -> tuple[Loss, str | Method]:
-        return HuberizedHinge(self.width), "auto"
+        width = check_number("width", self.width, low=1e-100, high=1e100)  # squared in a run
+        return HuberizedHinge(width), "auto"
