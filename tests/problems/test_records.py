@@ -250,8 +250,10 @@ def test_what_the_data_were_prepared_for_cannot_be_changed():
     bound = RowBound(2, 1.0)
     erm = ERM(X, y, LOGISTIC, dpa.regularizers.L2(0.1), bound)
     network = MLP(X, (y > 0).astype(int), (2,), row_bound=bound)
+    softmax = Softmax(X, (y > 0).astype(int), 2, row_bound=bound)
     for problem, names in [
         (erm, ("n", "d", "loss", "regularizer", "row_bounds")),
+        (softmax, ("n", "d", "loss", "regularizer", "row_bounds", "n_classes")),
         (network, ("n", "d", "regularizer", "row_bounds", "n_classes", "activation")),
     ]:
         before = problem.facts("replace_one")

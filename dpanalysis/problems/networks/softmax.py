@@ -104,8 +104,6 @@ class Softmax(Network, BoundedRisk):
     (1.4142, 0.5)
     """
 
-    loss = CrossEntropy()
-
     def __init__(
         self,
         X: Any,
@@ -117,6 +115,7 @@ class Softmax(Network, BoundedRisk):
         dtype: Any = None,
         size: int | None = None,
     ) -> None:
+        self.loss = CrossEntropy()  # of the instance, so that it cannot be changed
         super().__init__(X, y, n_classes, regularizer, row_bound, dtype, (), "relu", False, size)
 
     def __repr__(self) -> str:
