@@ -263,6 +263,15 @@ def test_what_the_data_were_prepared_for_cannot_be_changed():
         assert pickle.loads(pickle.dumps(problem)).facts("replace_one") == before
 
 
+@pytest.mark.parametrize("name", ["lipschitz", "smoothness", "weak_growth"])
+def test_the_constants_of_cross_entropy_cannot_be_changed(name):
+    """The noise of a softmax regression is computed from them."""
+    problem = Softmax(np.eye(2), [0, 1], 2, row_bound=RowBound(2, 1.0))
+    with pytest.raises(AttributeError):
+        setattr(problem.loss, name, 0.01)
+    assert problem.gradient_bound(2) == pytest.approx(2.0**0.5)
+
+
 # Defaults that would be taken from private data
 
 

@@ -23,6 +23,7 @@ from .layers import cross_entropy
 class CrossEntropy:
     r"""Constants of :math:`-\ln p_y` for rows of L2 norm 1; the proofs are in :class:`Softmax`."""
 
+    __slots__ = ()  # the constants cannot be changed
     lipschitz = math.sqrt(2.0)
     smoothness = 0.5
 
