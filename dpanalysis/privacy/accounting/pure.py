@@ -123,7 +123,7 @@ def laplace_epsilon(sensitivity: ArrayLike, scale: ArrayLike, n: int, m: int | N
     Parameters
     ----------
     sensitivity : array_like
-        S1, the L1 sensitivity of the SUM under replace-one, in [0, inf).
+        S1, the L1 sensitivity of the SUM under replace-one, in [0, inf].
     scale : array_like
         Scale b of the Laplace noise added to every coordinate of the MEAN, in (0, inf].
     n : int

@@ -257,7 +257,7 @@ def gaussian_epsilon(noise_multiplier: float, delta: float) -> float:
     noise_multiplier : float
         Standard deviation over L2 sensitivity, in (0, inf].
     delta : float
-        In [0, 1); 0 gives infinity.
+        In [0, 1); 0 gives infinity, unless the noise is infinite.
 
     Returns
     -------
