@@ -298,6 +298,8 @@ def test_numeric_csv(tmp_path, newline, end, space):
         ("a,b\n1,2\nx,4\n", "line 3, column 'a': expected a finite number, got 'x'"),
         ("a,b\n1,2\nnan,4\n", "line 3, column 'a': expected a finite number, got 'nan'"),
         ("a,b\n1,2\n3,1-1\n", "line 3, column 'b': expected a finite number, got '1-1'"),
+        ("a,b\n1,2\n3,1_0\n", "line 3, column 'b': expected a finite number, got '1_0'"),
+        ("a,b\n1,2\n3,\uff11\n", "line 3, column 'b': expected a finite number, got '\uff11'"),
     ],
 )
 def test_malformed_csv(tmp_path, text, message, space):

@@ -57,7 +57,9 @@ def parse_numbers(text: bytes) -> np.ndarray | None:
 
 
 def is_finite(token: str) -> bool:
-    """Return whether a text is a finite number."""
+    """Return whether a text is a finite number, as other readers of files understand it."""
+    if "_" in token or not token.isascii():
+        return False
     try:
         return math.isfinite(float(token))
     except ValueError:

@@ -278,7 +278,10 @@ class _TextTable(_Table):
         """Return a column as floats, NaN where it is missing."""
         gaps = set(missing)
         fields = ["nan" if field in gaps else field for field in self.columns[column]]
+        text = "".join(fields)
         try:
+            if "_" in text or not text.isascii():  # NumPy reads 1_0 as 10
+                raise ValueError
             values = np.array(fields, dtype=np.float64)
             bad = ~np.isfinite(values) & (np.array(fields) != "nan")
         except ValueError:
