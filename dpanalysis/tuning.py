@@ -113,7 +113,8 @@ class Selection:
         The selected candidate; None if there was no run, as the Poisson law allows.
     output : object
         The output of that run; of a :class:`~dpanalysis.Result` only what ``released`` names may
-        be released. A Result, a Selection, and an estimator of :mod:`dpanalysis.linear_model` state
+        be released. A Result, a Selection, learned ranges of :mod:`dpanalysis.preprocessing` in
+        arrays and attributes, and an estimator of :mod:`dpanalysis.linear_model` state
         the cost of the whole selection and not that of their run, wherever the output holds them:
         in collections, attributes, other estimators, owners of methods. Text, files and the
         closures of functions are left unchanged.
@@ -333,7 +334,10 @@ def _check_output(output: Any, budget: Budget) -> None:
     """Raise unless the reported cost of a run is within its budget; uses public reports only."""
     reports = _reports(output)
     counted = {id(report.ledger) for report in reports if isinstance(report, (Result, Selection))}
+    learned = [report for report in reports if _is_card(report) and not hasattr(report, "ledger")]
+    counted |= {id(report) for report in learned}  # a card has the cost of its ranges
     cost = math.fsum(_claimed(report, budget) for report in reports if id(report) not in counted)
+    cost = max(cost, math.fsum(_claimed(report, budget) for report in learned))
     if not cost <= budget.limit * (1.0 + SLACK):
         raise ValueError(
             f"candidates must run under the budget that they are given, {budget!r}, once, as "
@@ -387,6 +391,7 @@ def _pickled_parts(value: Any) -> list[Any]:
 
 
 def _is_card(value: Any) -> bool:
+    """Return whether a value is a card, or the cost of ranges that a run has learned."""
     return hasattr(value, "of_choice")
 
 
@@ -405,7 +410,8 @@ def _claimed(report: Any, budget: Budget) -> float:
         if isinstance(report, Ledger) and budget.rho is not None and relation == budget.relation:
             return math.fsum(event.zcdp_cost() for event in report)
     else:
-        relation, epsilon = report.relation, report.epsilon if report.delta == 0.0 else math.inf
+        pure = getattr(report, "delta", 0.0) == 0.0  # learned ranges are
+        relation, epsilon = report.relation, report.epsilon if pure else math.inf
     if relation != budget.relation:
         return math.inf
     return epsilon if budget.rho is None else float(zcdp_pure(epsilon))

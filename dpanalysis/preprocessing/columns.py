@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import astuple, dataclass, field
+from dataclasses import astuple, dataclass, field, replace
 from functools import wraps
 from typing import Any
 from uuid import uuid4
@@ -14,6 +15,7 @@ import numpy as np
 
 from .._validation import check_finite, check_number, check_reals, plain_numbers
 from ..privacy.accounting.relations import REPLACE_ONE, check_relation
+from ..privacy.ledger import Ledger
 from ..problems.row_bound import RowBound
 
 
@@ -43,6 +45,11 @@ class LearnedRanges:
         object.__setattr__(self, "epsilon", check_number("epsilon", self.epsilon, low=0.0))
         check_relation(self.relation)
         plain_numbers(self)  # for files
+
+    def of_choice(self, ledger: Ledger, delta: float, repeatable: bool = False) -> LearnedRanges:
+        """Return the ranges of a run that was selected from several; as for a card, but pure."""
+        repeatable = self.repeatable or repeatable
+        return replace(self, epsilon=ledger.epsilon(0.0), repeatable=repeatable)
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,6 +113,12 @@ class PublicColumns:
         if any(not last <= start < stop <= self.d for last, (start, stop) in zip(ends, groups)):
             raise ValueError(f"groups must be ranges of columns apart, got {self.groups!r}")
         object.__setattr__(self, "groups", groups)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> PublicColumns:
+        """Return a copy whose epsilon is that of the copied fits, which a choice restates."""
+        names = "low", "high", "learned", "classes"
+        parts = {name: copy.deepcopy(getattr(self, name), memo) for name in names}
+        return replace(self, epsilon=0.0, **parts)
 
     def __repr__(self) -> str:
         """Return the number of columns, and whether they were learned, for a model's card."""
@@ -195,6 +208,10 @@ class _Traced(np.ndarray):
 
     def __reduce__(self) -> Any:
         return traced, (np.asarray(self), self.learned)
+
+    def __deepcopy__(self, memo: dict[int, Any] | None) -> Any:  # NumPy's keeps the same fits
+        make, arguments = self.__reduce__()
+        return make(*copy.deepcopy(arguments, memo))
 
     def __repr__(self) -> str:
         return repr(np.asarray(self))

@@ -18,7 +18,7 @@ from sklearn.pipeline import make_pipeline
 
 import dpanalysis as dpa
 from dpanalysis.linear_model import LogisticRegression
-from dpanalysis.preprocessing import PublicEncoder
+from dpanalysis.preprocessing import LearnedRanges, PrivateBounds, PublicColumns, PublicEncoder
 from dpanalysis.privacy import Filter, mechanisms
 from dpanalysis.privacy.events import Gaussian, Pure
 from dpanalysis.privacy.ledger import Ledger
@@ -581,6 +581,45 @@ def test_a_ledger_alone_is_checked_and_restated():
     _check_output(gaussian, dpa.Budget.zcdp(0.5))
     with pytest.raises(ValueError, match="candidates must run under the budget"):
         _check_output(gaussian, dpa.Budget.zcdp(0.4))
+
+
+def test_learned_bounds_state_the_cost_of_the_choice():
+    """Another model on the bounds of the selected pipeline used to count those of one run."""
+    X = np.random.default_rng(0).normal(0.0, 5.0, size=(4000, 2))
+
+    def candidate(budget, rng, share=0.5):
+        bounds = PrivateBounds(0.5 * budget.epsilon, random_state=0)
+        model = LogisticRegression(share * budget.epsilon, random_state=0)
+        return make_pipeline(bounds, model).fit(X, X[:, 0] > 0.0)
+
+    options = {"score": lambda *_: 0.0, "rng": 1}
+    bounds, model = repeat_and_select([candidate], dpa.Budget(9.0), **options).output
+    other = LogisticRegression(1.0, random_state=0)
+    for fits in (bounds.columns_, bounds.bounds_, bounds.low_, bounds.high_):
+        assert [fit.epsilon for fit in fits.learned] == pytest.approx([9.0])
+    assert bounds.columns_.epsilon == model.privacy_.epsilon == pytest.approx(9.0)
+    again = other.fit(bounds.transform(X), X[:, 0] > 0.0)
+    assert again.privacy_.epsilon == pytest.approx(10.0)
+    with pytest.raises(ValueError, match="under the budget that they are given"):
+        repeat_and_select([partial(candidate, share=0.6)], dpa.Budget(9.0), **options)
+
+
+@given(spent=st.lists(st.floats(0.0, 1.0), min_size=1, max_size=3), choice=st.floats(1.0, 9.0))
+def test_every_copy_of_learned_ranges_is_restated(spent, choice):
+    columns = PublicColumns([0.0], [1.0], learned=[LearnedRanges(each) for each in spent])
+    output = {"columns": columns, "low": columns.low, "high": [columns.high[0]]}
+    ledger = Ledger("replace_one")
+    ledger.record(Pure(choice))
+    whole = _of_choice(output, ledger, dpa.Budget(choice))
+    for each in (whole["columns"], whole["low"], whole["high"][0]):
+        assert [fit.epsilon for fit in each.learned] == [choice] * len(spent)
+    assert whole["columns"].epsilon == pytest.approx(choice * len(spent))
+    assert [fit.epsilon for fit in columns.learned] == spent  # a copy
+    if math.fsum(spent) > 1.001:
+        with pytest.raises(ValueError, match="under the budget that they are given"):
+            _check_output(output, dpa.Budget(1.0))
+    elif math.fsum(spent) <= 1.0:
+        _check_output(output, dpa.Budget(1.0))
 
 
 def test_a_result_and_its_ledger_are_one_report():
