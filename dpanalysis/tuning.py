@@ -15,6 +15,7 @@ import numpy as np
 from ._validation import check_fraction, check_positive, largest
 from .experiments.loop import whole_runs
 from .experiments.result import Result
+from .preprocessing.columns import learned_by
 from .privacy import mechanisms
 from .privacy.accounting.accountant import calibrate
 from .privacy.accounting.relations import Budget, check_budget, part_of
@@ -372,7 +373,7 @@ def _reports(output: Any) -> list[Any]:
         elif isinstance(part, partial):
             waiting += [part.func, part.args, part.keywords]
         else:
-            waiting += _pickled_parts(part)
+            waiting += [*learned_by(part), *_pickled_parts(part)]  # a table has them as lists
         slots = [vars(kind).get("__slots__", ()) for kind in type(part).__mro__]
         names = [n for each in slots for n in ([each] if isinstance(each, str) else each)]
         waiting += [getattr(part, name, None) for name in names]

@@ -42,7 +42,7 @@ ALLOWED = {
         *("losses", "regularizers", "clipping", "tuning", "theory"),
     },
     # Runs candidates as a user would.
-    "tuning": {"experiments", "privacy", "privacy.oracle", "problems"},
+    "tuning": {"experiments", "privacy", "privacy.oracle", "problems", "preprocessing"},
     "plotting": set(),  # imports nothing but Matplotlib, and that late
     # The audit may import everything; only the command line imports it.
     "audit": {"*"},

@@ -417,8 +417,9 @@ def minimize_perturbed(problem: PerturbedObjective, tolerance: float) -> tuple[n
                 end = w - gradient / problem.smoothness
                 found, count = (end, problem.gradient(end)), count + 1
                 if not float(np.linalg.norm(found[1])) < norm:
+                    # The norm itself is private.
                     raise FloatingPointError(
-                        f"the gradient's norm {norm:.3g} does not fall to tolerance = {tolerance:g}"
+                        f"the gradient's norm does not fall to tolerance = {tolerance:g}"
                     )
         w, gradient = found
         before, norm = norm, float(np.linalg.norm(gradient))

@@ -583,6 +583,19 @@ def test_a_ledger_alone_is_checked_and_restated():
         _check_output(gaussian, dpa.Budget.zcdp(0.4))
 
 
+def test_a_table_that_states_the_cost_of_its_bounds_is_refused():
+    """The attributes of a copied table kept the 1.2 of one run, of a choice that cost 9."""
+    pandas = pytest.importorskip("pandas")
+    table = pandas.DataFrame(np.random.default_rng(0).normal(0.0, 5.0, size=(400, 2)))
+
+    def candidate(budget, rng):
+        bounds = PrivateBounds(budget.epsilon, random_state=0).set_output(transform="pandas")
+        return bounds.fit_transform(table)
+
+    with pytest.raises(TypeError, match="copying a DataFrame does not copy the report in it"):
+        repeat_and_select([candidate], dpa.Budget(9.0), score=lambda *_: 0.0, rng=1)
+
+
 def test_learned_bounds_state_the_cost_of_the_choice():
     """Another model on the bounds of the selected pipeline used to count those of one run."""
     X = np.random.default_rng(0).normal(0.0, 5.0, size=(4000, 2))
