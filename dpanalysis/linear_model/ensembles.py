@@ -214,8 +214,10 @@ def _divided(meta: Any, relation: str) -> str | None:
     name, replaced = type(meta).__name__, relation == REPLACE_ONE
     if not _is_fitted(meta) or not any(map(_is_private, estimators_in([meta]))):
         return None
-    if name == "OneVsOneClassifier":
-        return _DIVIDED.format(name, *_BY_PAIRS) if replaced else None
+    if name == "OneVsOneClassifier":  # without a size, each pair's number of records is public
+        parts = filter(_is_private, estimators_in([meta]))
+        known = not replaced and all(each.size is not None for each in parts)
+        return None if known else _DIVIDED.format(name, *_BY_PAIRS)
     if getattr(meta, "_sample_weight", None) is not None:  # Bagging draws by weight
         return _DIVIDED.format(name, *_BY_WEIGHTS)
     if hasattr(meta, "estimators_samples_"):
@@ -256,7 +258,8 @@ def _costs(inside: list[BaseEstimator]) -> tuple[list[_Cost], list[_Cost], list[
     for each in inside:  # a meta-estimator comes before its parts
         if id(each) in bagged:
             continue
-        if getattr(each, "bootstrap", False) is True and hasattr(each, "estimators_samples_"):
+        # scikit-learn takes a NumPy bool as well, which is not True itself.
+        if getattr(each, "bootstrap", False) and hasattr(each, "estimators_samples_"):
             costs.append(_bootstrap(each))
             bagged |= {id(part) for part in estimators_in(each.estimators_)}
             ledger.append("bootstrap: a record pays for as many copies of it as were drawn")

@@ -247,8 +247,9 @@ def test_models_that_were_not_kept_cost_as_well():
 
 
 @pytest.mark.filterwarnings("ignore::dpanalysis.linear_model.PrivacyWarning")
-def test_a_record_that_was_drawn_often_pays_for_every_copy():
-    bag = BaggingClassifier(model(0.5), 4, random_state=0).fit(X, Y > 0)
+@pytest.mark.parametrize("bootstrap", [True, np.True_])
+def test_a_record_that_was_drawn_often_pays_for_every_copy(bootstrap):
+    bag = BaggingClassifier(model(0.5), 4, bootstrap=bootstrap, random_state=0).fit(X, Y > 0)
     most = sum(np.bincount(drawn, minlength=400) for drawn in bag.estimators_samples_).max()
     assert most > 4 and privacy_of(bag).epsilon == pytest.approx(0.5 * most)
     plain = BaggingClassifier(model(0.5), 4, bootstrap=False, random_state=0).fit(X, Y > 0)
@@ -314,6 +315,15 @@ def test_divisions_that_a_record_changes_are_noted(meta, told):
         why = told.get(relation, told.get("other") if size else None)
         notes = [note for note in privacy_of(fitted).not_counted if "divided the records" in note]
         assert len(notes) == (why is not None) and all(f"their {why}" in each for each in notes)
+
+
+@pytest.mark.filterwarnings("ignore::dpanalysis.linear_model.PrivacyWarning")
+@pytest.mark.parametrize("size", [None, len(X)])
+def test_pairs_of_classes_have_public_numbers_of_records_without_a_size(size):
+    """The averages of a fit of two classes are then divided by the number of their records."""
+    part = model(relation="add_or_remove_one", size=size)
+    notes = privacy_of(OneVsOneClassifier(part).fit(X, Y)).not_counted
+    assert any("divided the records" in note for note in notes) == (size is None)
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
