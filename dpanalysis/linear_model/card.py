@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import json
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -23,6 +24,9 @@ RESEARCH_ONLY = (
     "RESEARCH ONLY: random_state was given, and who knows it, or another fit with it, can undo the "
     "noise; leave it None for a release"
 )
+
+# Integers, and the arguments of NumPy's objects, which a long repr may cut off.
+_SEED = re.compile(r"\brandom_state=(?!None\b|'os')(?:[\w.]+\((?:[^()]|\([^()]*\))*\)?|[\w.]+)")
 
 _CHOICE_REPEATS = (
     "RESEARCH ONLY: rng was given to the choice, and who knows it can undo the noise of its "
@@ -44,7 +48,7 @@ class PrivacyCard:
     ledger : tuple of str
         The releases, each described in one line.
     model : str
-        The estimator with its settings.
+        The estimator with its settings; a seed is not shown, which would undo the noise.
     facts : mapping of str to str
         Decisions made from public facts or from charged releases, with their reasons.
     covered, not_covered : tuple of str
@@ -75,6 +79,8 @@ class PrivacyCard:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "facts", dict(self.facts or {}))
+        shown = _SEED.sub("random_state=<not shown>", self.model)
+        object.__setattr__(self, "model", shown)
 
     def __str__(self) -> str:
         lines = [self.model, self._guarantee(), self._in_words(), ""]

@@ -21,8 +21,9 @@ from sklearn.pipeline import make_pipeline
 import dpanalysis as dpa
 from dpanalysis import privacy
 from dpanalysis.__main__ import main
-from dpanalysis.linear_model import LinearSVC, LogisticRegression, PrivateClassifier
+from dpanalysis.linear_model import LinearSVC, LogisticRegression, PrivateClassifier, privacy_of
 from dpanalysis.linear_model.design import design_of
+from dpanalysis.linear_model.saving import model_json
 from dpanalysis.preprocessing import PrivateBounds, PublicColumns
 from dpanalysis.privacy import mechanisms, noise
 from dpanalysis.privacy.budget import Filter, Plan
@@ -261,6 +262,27 @@ def test_different_seeds_give_different_noise_and_equal_ones_the_same(name, few)
     numbers = [np.random.RandomState(seed) for seed in range(10)]
     assert (fit(np.random.RandomState(5)) == fit(np.random.RandomState(5))).all()
     assert len({fit(state).tobytes() for state in numbers}) > (1 if name == "bounds" else 5)
+
+
+@pytest.mark.filterwarnings("ignore::dpanalysis.linear_model.PrivacyWarning")
+@settings(max_examples=10, deadline=None)
+@given(
+    seed=st.integers(10**12, 2**60),
+    of=st.sampled_from(
+        [int, np.int64, np.random.SeedSequence, lambda k: np.random.SeedSequence([k])]
+    ),
+    long=st.booleans(),
+)
+def test_no_card_and_no_file_shows_the_seed_of_the_noise(seed, of, long):
+    """Whoever reads the card of a model could draw its noise again, and subtract it."""
+    bounds = ([-1.0] * 3, [1.0 - 1e-9 * k for k in range(3)]) if long else (-1, 1)
+    model = LinearSVC(C=1.0, bounds=bounds, random_state=of(seed)).fit(X, Y[2])
+    several = [model] if not long else [make_pipeline(model) for _ in range(9)]  # cut off somewhere
+    card, joint = model.privacy_, privacy_of(several)
+    texts = [str(card), card.to_json(), card.to_html(), str(joint), joint.to_json()]
+    for text in [*texts, model_json(model)]:
+        assert str(seed) not in text and str(seed)[:8] not in text
+    assert "random_state=<not shown>" in card.model
 
 
 @pytest.mark.slow
