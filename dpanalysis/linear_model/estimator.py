@@ -19,6 +19,7 @@ from ..preprocessing.columns import LearnedRanges, all_or_nothing, columns_of, n
 from ..preprocessing.encoder import is_missing, number_of
 from ..preprocessing.private_bounds import source_of
 from ..privacy.accounting.relations import REPLACE_ONE, Budget, check_relation
+from ..privacy.budget import seed_state
 from ..privacy.facts import check_size
 from ..privacy.noise import is_system
 from ..problems.rows.checks import has_read_width, refuse_read_width
@@ -55,6 +56,10 @@ _AGAIN = (
     "the same rows again: with this one, {} fits of this process used them or some of them, at "
     "{} in sum, which is more than the card of each states; dpanalysis.linear_model.privacy_of "
     "adds the costs of several models"
+)
+_ONE_NOISE = (
+    "; two of them had one random_state, and so perhaps the same noise: the difference of two has "
+    "none then, and no sum is a bound; leave it None"
 )
 _STEPS = (
     "the steps {} before the estimator may learn from the private records, which privacy_ does not "
@@ -127,7 +132,8 @@ class PrivateLinearModel(BaseEstimator, ABC):
         PrivacyWarning
             If no bounds are declared, the fit is part of a search, earlier steps of a pipeline
             may learn from the records, this process has fitted the same rows before (the warning
-            states the total cost of these fits), or there is little data for epsilon.
+            states the total cost of these fits, or that one random_state voids it), or there is
+            little data for epsilon.
 
         Notes
         -----
@@ -175,12 +181,14 @@ class PrivateLinearModel(BaseEstimator, ABC):
             )
             table = sketch(X)
             past = fits.PROCESS.on(table, upstream.repeated)
-            past.add(self._cost(table, budget, upstream))
+            cost = self._cost(table, budget, upstream, rng)
+            past.add(cost)
             if upstream.repeated:
                 text = _SEARCHED.format(self._chosen_privately)
                 warn_caller(text, PrivacyWarning)
             if past.fits > 1:
-                warn_caller(_AGAIN.format(past.fits, past), PrivacyWarning)
+                text = _AGAIN.format(past.fits, past) + _ONE_NOISE * past.same_seed
+                warn_caller(text, PrivacyWarning)
             if upstream.steps:
                 warn_caller(_STEPS.format(upstream.steps), PrivacyWarning)
             if bounds_note == NO_BOUNDS:
@@ -194,13 +202,14 @@ class PrivateLinearModel(BaseEstimator, ABC):
                 parts = (X[lo : lo + step] for lo in range(0, n, step))
                 with in_file(map(design.rows, parts)) as D:
                     self._fit_design(D, targets, known, design, budget, rng, bounds_note, upstream)
-            fits.PROCESS.spend(self._cost(table, budget, upstream))
+            fits.PROCESS.spend(cost)
         return self
 
     @staticmethod
-    def _cost(table: Sketch, budget: Budget, upstream: Upstream) -> Spent:
+    def _cost(table: Sketch, budget: Budget, upstream: Upstream, rng: Any) -> Spent:
         """Return the cost of one fit for its rows."""
-        return Spent(table, 1, budget.limit, budget.delta, set(upstream.learned))
+        seeds = {seed_state(rng)} - {None}
+        return Spent(table, 1, budget.limit, budget.delta, set(upstream.learned), seeds)
 
     def _fit_design(
         self,

@@ -129,9 +129,13 @@ class Spent:
     epsilon: float = 0.0  # excluding learned ranges, which several fits may share
     delta: float = 0.0
     learned: set[LearnedRanges] = field(default_factory=set)
+    seeds: set[Any] = field(default_factory=set)  # states of the sources that were given
+    same_seed: bool = False  # whether two fits had one of them
 
     def add(self, other: Spent) -> None:
         """Add the fits of ``other``."""
+        self.same_seed |= other.same_seed or bool(self.seeds & other.seeds)
+        self.seeds |= other.seeds
         self.fits += other.fits
         self.epsilon += other.epsilon
         self.delta += other.delta

@@ -72,7 +72,7 @@ class NonCopyableGuard:
         or a SeedSequence is another seed after spawning children, since its next children differ.
         """
         with self._original_lock():
-            state = _seed_state(seed)
+            state = seed_state(seed)
             if state in self._seeds:
                 shown = f" = {int(seed)}" if isinstance(seed, int | np.integer) else ""
                 raise ValueError(
@@ -100,7 +100,7 @@ def refuse_branch(guard: Any) -> None:
         raise TypeError(f"guard must be no branch of a filter, got {guard!r}")
 
 
-def _seed_state(seed: Any) -> tuple[bytes, int] | None:
+def seed_state(seed: Any) -> tuple[bytes, int] | None:
     """Return the state that determines the streams of ``seed``; None if they are always fresh."""
     if isinstance(seed, int | np.integer):
         seed = np.random.SeedSequence(int(seed))

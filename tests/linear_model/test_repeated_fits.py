@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.calibration import CalibratedClassifierCV
 from sklearn.ensemble import BaggingClassifier, VotingClassifier
@@ -384,6 +384,34 @@ def test_models_that_may_have_the_same_noise_are_noted(state, shared):
     assert not any("the same noise" in line for line in privacy_of(first).not_counted)
     apart = [model(random_state=k).fit(X, Y > 0) for k in (0, 1)]
     assert not any("the same noise" in line for line in privacy_of(apart).not_counted)
+
+
+@settings(max_examples=8, deadline=None)
+@given(
+    seeds=st.lists(st.sampled_from([0, 1, None, "os"]), min_size=2, max_size=3),
+    as_generator=st.booleans(),
+)
+def test_the_warning_says_where_fits_may_have_the_same_noise(seeds, as_generator):
+    """The difference of two fits of neighbouring tables is exact then, whatever the sum says."""
+    with pytest.MonkeyPatch.context() as patch, warnings.catch_warnings(record=True) as caught:
+        patch.setattr(fits_module, "PROCESS", Fits())
+        warnings.simplefilter("always")
+        for k, seed in enumerate(seeds):
+            given = np.random.default_rng(seed) if as_generator and type(seed) is int else seed
+            model(random_state=given).fit(X[k:], Y[k:] > 0)
+    texts = [str(each.message) for each in caught if "same rows again" in str(each.message)]
+    numbers = [seed for seed in seeds if type(seed) is int]
+    assert len(texts) == len(seeds) - 1
+    assert ("no sum is a bound" in texts[-1]) == (len(set(numbers)) < len(numbers))
+
+
+def test_one_generator_gives_every_fit_its_own_noise():
+    both, told = model(random_state=np.random.default_rng(0)), []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        told += [both.fit(X, Y > 0).coef_ for _ in range(2)]
+    assert (told[0] != told[1]).all()
+    assert not any("no sum is a bound" in str(each.message) for each in caught)
 
 
 def test_group_privacy_of_copies():
