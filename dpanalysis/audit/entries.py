@@ -29,6 +29,7 @@ _REMEMBERED = 1 << 16  # most sequences whose row is cached
 
 _PLAIN = {float, int, bool, np.float64, np.int64, np.bool_}
 _SIMPLE = {*_PLAIN, str}
+_BUILT_IN = (str, float, int, complex, list, tuple, dict, set, frozenset, np.ndarray)
 
 _COUNT = object()  # first key in the path of a column that counts an entry
 _Path: TypeAlias = "tuple[Hashable, ...]"
@@ -76,12 +77,14 @@ def plain(output: Any) -> Any:
         return output
     if dataclasses.is_dataclass(output) and not isinstance(output, (type, Outcome)):
         return {each.name: getattr(output, each.name) for each in dataclasses.fields(output)}
-    if hasattr(output, "iloc") and hasattr(output, "to_numpy"):  # pandas
+    if _is_table(output):
         named = type(output.index).__name__ != "RangeIndex"
         values = output.to_numpy()
         if values.ndim == 1 and named and output.index.is_unique:
             return dict(output.items())
-        if values.ndim == 1 or (values.dtype.kind in "biuf" and not named):
+        if values.ndim == 1:
+            return values
+        if values.dtype.kind in "biuf" and not named and _counted(output.columns):
             return values
         columns = {name: output[name].to_numpy() for name in output.columns}
         return {"index": output.index.to_numpy(), **columns} if named else columns
@@ -90,6 +93,16 @@ def plain(output: Any) -> Any:
     if isinstance(output, np.ndarray | np.void) and output.dtype.names:
         return {name: output[name] for name in output.dtype.names}
     return _measured(as_array(output))
+
+
+def _is_table(output: Any) -> bool:
+    """Return whether an output is a table or a column of pandas."""
+    return hasattr(output, "iloc") and hasattr(output, "to_numpy")
+
+
+def _counted(names: Any) -> bool:
+    """Return whether the columns of a table have no names but their places."""
+    return list(names) == list(range(len(names)))
 
 
 _DAY_ONE = datetime.datetime(1970, 1, 1)
@@ -126,6 +139,35 @@ def words_and_numbers(text: str) -> list[Any]:
     parts: list[Any] = _DELIMITED.split(text)
     parts[1::2] = map(float, parts[1::2])
     return parts
+
+
+def form(output: Any) -> Iterator[tuple[str, Any]]:
+    """Yield (name, value) of what :func:`plain` leaves out: how an output is stored or written."""
+    kind = type(output)
+    yield "type", f"{kind.__module__}.{kind.__qualname__}"
+    if kind in (int, bool, np.int64, np.bool_):
+        return
+    if isinstance(output, str):
+        for written in _DELIMITED.findall(output):  # before the point the noise decides
+            yield "number", re.sub(r"\d", "0", re.sub(r"^[-+]?\d+", "0", written))
+    several = _is_table(output) and hasattr(output, "columns")
+    for dtype in output.dtypes if several else [getattr(output, "dtype", "")]:
+        yield "dtype", (str(dtype), *getattr(dtype, "categories", ()))
+    if _is_table(output):
+        yield "index", repr((output.index, getattr(output, "name", None), output.attrs))
+    elif sp.issparse(output):
+        stored = sp.coo_array(output).coords
+        yield "stored entries", (output.format, *(each.tolist() for each in stored))
+    elif isinstance(output, np.ma.MaskedArray):
+        yield "masked entries", output.data[np.ma.getmaskarray(output)].tolist()
+    elif dataclasses.is_dataclass(output) or isinstance(output, _BUILT_IN):
+        known = getattr(output, "__dataclass_fields__", ())
+        held = getattr(output, "__dict__", {}).items()
+        yield "attributes", [(k, hashable(v)) for k, v in held if k not in known]
+    if isinstance(output, float | np.floating | np.ndarray):
+        array = np.asarray(output)
+        if array.dtype.kind == "f":
+            yield "sign of zero", np.signbit(array[array == 0.0]).tolist()
 
 
 def is_collection(output: Any) -> bool:

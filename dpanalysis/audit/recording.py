@@ -13,12 +13,12 @@ or a rounded number may change by chance. A finding is about what does *not* dep
 the neighbour, and differs between them. In some of these runs all noise is up to 10^9 times as
 large as drawn (less if runs grow with it) and coins take their least likely outcomes, in some runs
 all on the same side, so that every function of noisy numbers changes. The same criterion applies to
-the remainder of a number modulo a step (rounded noise only adds multiples of the step), and to
-shapes, scales and numbers of draws: one that depends on earlier noise, as in an adaptive method, is
-no finding. The exception is a coin that matters only by one rare outcome among many, such as 57 of
-``integers(1000)``: all runs may miss it. If rare outcomes cannot be made likely (orders, subsets,
-long words that may be hashed), if coins decide how many others are tossed, or if a loop waits for a
-usual number, a note says so, and nothing is reported as released without noise.
+the remainder of a number modulo a step (rounded noise only adds multiples of the step), to types,
+digits, shapes, scales and numbers of draws: one that depends on earlier noise, as in an adaptive
+method, is no finding. The exception is a coin that matters only by one rare outcome among many,
+such as 57 of ``integers(1000)``: all runs may miss it. If rare outcomes cannot be made likely
+(orders, subsets, long words that may be hashed), if coins decide how many others are tossed, or if
+a loop waits for a usual number, a note says so, and nothing is reported as released without noise.
 
 *The amount of noise.* An output entry that equals :math:`a N + c` for one number N of noise, in
 usual and in extreme runs, is released with noise of known law and scale. These entries are
@@ -287,7 +287,7 @@ class _Judge:
         self.runs, self.tried = runs, False
         self.extreme: list[list[RecordedRun]] | None = None
         self.alike: list[list[RecordedRun]] | None = None
-        again = replayer.run(0, 0)
+        self.again = again = replayer.run(0, 0)
         if not equal(again, runs[0][0]):
             kept = (part for run in (again, runs[0][0]) for part in run.others)
             iterator = next((part for part in kept if isinstance(part, Iterator)), None)
@@ -526,6 +526,8 @@ class _Judge:
             for k in range(len(runs[0].others))
             if self._differs(lambda run, k=k: run.others[k], alike=True)  # type: ignore[misc]
         ]
+        if not (places or parts):
+            self._forms()
         if not (places or parts) or not self._extremes_suffice():
             return
         size = runs[0].numbers.size
@@ -550,6 +552,23 @@ class _Judge:
             self.findings.append(Finding("seed", message, file, line))
         else:
             self._find("exact", f"{what} no noise and depends on the data{values}", None)
+
+    def _forms(self) -> None:
+        """Find types, formats and the like that depend on the data though the values may not."""
+        usual = self.runs[0][0].form
+        if all(run.form == usual for side in self.runs for run in side):
+            return
+        for key in usual:
+            pair = self._differs(lambda run, key=key: run.form.get(key), alike=True)  # type: ignore[misc]
+            if pair is not None and self._extremes_suffice():
+                a, b = (str(each)[:_SHOWN] for each in pair)
+                self._find(
+                    "exact",
+                    "how the output is stored or written depends on the data without noise: "
+                    f"{key[1]} {a} on the dataset, {b} on the neighbour",
+                    None,
+                )
+                return
 
     def _extremes_suffice(self) -> bool:
         """Return whether extreme runs exhaust the effects of chance; if not, note why."""
@@ -888,6 +907,10 @@ class _Judge:
     def _looked(self, coins: bool) -> bool:
         """Return whether runs may differ between the inputs; if they never do, add a finding."""
         if any(not equal(a, b) for a, b in zip(*self.runs)):
+            return True
+        first, again = self.runs[0][0].form, self.again.form
+        steady = [key for key, each in first.items() if again.get(key) == each]
+        if any(a.form.get(key) != b.form.get(key) for a, b in zip(*self.runs) for key in steady):
             return True
         for pair in zip(*self.runs):
             one, two = ({draw.key: draw for draw in run.tape.draws} for run in pair)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .entries import hashable, plain, words_and_numbers
+from .entries import form, hashable, plain, words_and_numbers
 from .outcomes import CHANGED, Raised, fingerprint
 from .sources import play
 from .tape import Draw, OutOfTime, Tape
@@ -36,6 +36,7 @@ class RecordedRun:
     structure: Any
     numbers: np.ndarray
     others: tuple[Any, ...]
+    form: dict[tuple[int, str, int], Any]  # of each part, by its place: how it is stored or written
 
     @property
     def noise(self) -> dict[Any, Draw]:
@@ -83,8 +84,15 @@ class Replayer:
             raise ValueError(CHANGED)
         numbers: list[np.ndarray] = []
         others: list[Any] = []
-        structure = _flatten(output, numbers, others)
-        return RecordedRun(tape, structure, np.concatenate(numbers or [np.zeros(0)]), tuple(others))
+        forms: list[Any] = []
+        structure = _flatten(output, numbers, others, forms)
+        places = {
+            (k, name, j): value
+            for k, parts in enumerate(forms)
+            for j, (name, value) in enumerate(parts)
+        }
+        joined = np.concatenate(numbers or [np.zeros(0)])
+        return RecordedRun(tape, structure, joined, tuple(others), places)
 
     def pairs(self, first: int, count: int, extreme: float = 0.0) -> list[list[RecordedRun]] | None:
         """Return runs on both inputs: when time runs out, fewer usual or no extreme ones (None)."""
@@ -144,8 +152,9 @@ def constant_seeds(runs: list[RecordedRun]) -> Counter[tuple[str, int, str]]:
     return common
 
 
-def _flatten(value: Any, numbers: list[np.ndarray], others: list[Any]) -> Any:
-    """Collect the numbers and the other parts of an output; return its structure."""
+def _flatten(value: Any, numbers: list[np.ndarray], others: list[Any], forms: list[Any]) -> Any:
+    """Collect the numbers, the other parts and the forms of an output; return its structure."""
+    forms.append(tuple(form(value)))
     name, value = type(value).__name__, plain(value)
     if isinstance(value, str):
         words = words_and_numbers(value)
@@ -163,12 +172,12 @@ def _flatten(value: Any, numbers: list[np.ndarray], others: list[Any]) -> Any:
         except OverflowError:  # integers beyond doubles
             pass
         if isinstance(value, np.ndarray):
-            return _flatten(value.tolist(), numbers, others)
+            return _flatten(value.tolist(), numbers, others, forms)
     if isinstance(value, (list, tuple)):
-        return type(value).__name__, tuple(_flatten(each, numbers, others) for each in value)
+        return type(value).__name__, tuple(_flatten(each, numbers, others, forms) for each in value)
     if isinstance(value, dict):
         return name, tuple(
-            (hashable(key), _flatten(each, numbers, others)) for key, each in value.items()
+            (hashable(key), _flatten(each, numbers, others, forms)) for key, each in value.items()
         )
     others.append(hashable(value))
     return "other"

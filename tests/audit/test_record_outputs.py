@@ -267,6 +267,8 @@ def test_tables_are_read_by_their_columns():
     assert plain(pandas.DataFrame(numbers)).tolist() == numbers.tolist()
     mixed = plain(pandas.DataFrame({"x": [1.0, 2.0], "y": names}))
     assert {name: column.tolist() for name, column in mixed.items()} == {"x": [1, 2], "y": names}
+    headed = plain(pandas.DataFrame(numbers, columns=names))
+    assert {name: column.tolist() for name, column in headed.items()} == {"a": [1, 3], "b": [2, 4]}
     named = plain(pandas.DataFrame(numbers, names))
     assert list(named) == ["index", 0, 1] and named["index"].tolist() == names
 
@@ -302,6 +304,112 @@ def test_exact_numbers_inside_outputs_are_found_by_both(name):
         fine, DATA, OTHER, 1.0, samples=3000, vectorized=False, rng=0, confidence=0.99
     )
     assert not verdict.refuted and not verdict.untested, str(verdict)
+
+
+class Number(float):
+    """A number that carries more than it prints."""
+
+
+@dataclass
+class Kept:
+    value: float
+
+    def keep(self, secret):
+        self.secret = secret
+        return self
+
+
+def number(noisy, secret):
+    made = Number(noisy)
+    made.secret = secret
+    return made
+
+
+def stored(noisy, high):
+    return scipy.sparse.csr_array(([noisy, 0.0], ([0, 0], [0, 2 if high else 1])), (1, 3))
+
+
+def frame(noisy, **columns):
+    return pytest.importorskip("pandas").DataFrame({"noisy": [noisy], **columns})
+
+
+def category(high):
+    kinds = ["a", "c" if high else "b"]
+    return pytest.importorskip("pandas").Categorical(["a"], categories=kinds)
+
+
+def noted(noisy, high):
+    table = frame(noisy)
+    table.attrs["high"] = high
+    return table
+
+
+# A noisy number, and whether the data are high: in the form of the output, not in its values.
+FORMS = {
+    "precision": lambda noisy, high: np.float32(noisy) if high else noisy,
+    "dtype": lambda noisy, high: np.array([noisy], np.float32 if high else np.float64),
+    "integer": lambda noisy, high: [noisy, 1 if high else 1.0],
+    "truth": lambda noisy, high: [noisy, True if high else 1],
+    "kind of set": lambda noisy, high: [noisy, frozenset({1}) if high else {1}],
+    "digits": lambda noisy, high: f"{noisy:.{7 if high else 6}f}",
+    "minus zero": lambda noisy, high: [noisy, -0.0 if high else 0.0],
+    "minus zeros": lambda noisy, high: np.array([noisy, -0.0 if high else 0.0]),
+    "attribute": number,
+    "attribute of a dataclass": lambda noisy, high: Kept(noisy).keep(high),
+    "under a mask": lambda noisy, high: np.ma.array([noisy, float(high)], mask=[False, True]),
+    "stored zero": stored,
+    "categories": lambda noisy, high: frame(noisy, of=category(high)),
+    "table's notes": noted,
+    "dtype of a column": lambda noisy, high: frame(noisy, n=[1 if high else 1.0]),
+    "dictionary": lambda noisy, high: {"noisy": noisy, "n": 1 if high else 1.0},
+}
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_what_shows_only_in_the_form_of_an_output_is_found(name):
+    """One record may decide the precision of a table, or the categories that it lists."""
+
+    def mechanism(data, rng):
+        return FORMS[name](float(data.sum() + rng.laplace()), bool(data.mean() > 0.8))
+
+    found = audit.record(mechanism, DATA, OTHER, claim=1.0, vectorized=False)
+    assert kinds(found) == ["exact"] and "stored or written" in str(found), str(found)
+    with pytest.raises(AssertionError, match="found by the recording alone"):
+        audit.assert_private(
+            mechanism, 1.0, neighbours=[(DATA, OTHER)], vectorized=False, samples=2000
+        )
+
+    def by_noise(data, rng):
+        noisy = float(data.sum() + rng.laplace())
+        return FORMS[name](noisy, noisy > 2.5)
+
+    found = audit.record(by_noise, DATA, OTHER, claim=1.0, vectorized=False)
+    assert found.passed and found.looked, str(found)
+
+
+def test_a_form_that_varies_by_itself_is_not_looking_at_the_record():
+    def blind(data, rng):
+        made = Number(rng.laplace())
+        made.about = object()
+        return made
+
+    assert kinds(audit.record(blind, DATA, OTHER, vectorized=False)) == ["untested"]
+
+
+def test_names_of_columns_are_read_by_both():
+    """The columns of a table of counts are the values that occur."""
+    pandas = pytest.importorskip("pandas")
+
+    def counts(data, rng):
+        values, found = np.unique(data, return_counts=True)
+        return pandas.DataFrame([found + rng.laplace(0.0, 2.0, len(found))], columns=values)
+
+    pair = np.array([1.0, 2.0, 1.0]), np.array([1.0, 3.0, 1.0])
+    assert kinds(audit.record(counts, *pair, claim=1.0, vectorized=False)) == ["size"]
+    verdict = audit.verify_privacy(
+        counts, *pair, 1.0, samples=3000, vectorized=False, rng=0, confidence=0.99
+    )
+    assert verdict.refuted
 
 
 def test_outputs_that_never_repeat_are_reported():
