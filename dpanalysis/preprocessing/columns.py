@@ -262,10 +262,12 @@ def tables_traced(transform: Callable[[Any, Any], Any]) -> Callable[[Any, Any], 
 
 
 class _Encoded(_Traced):
-    """Rows with their public columns attached; arrays computed from them are plain."""
+    """Rows with their public columns attached; arrays computed from them are plain.
+
+    Rows that are written to lose the columns: what is written may be learned from other rows.
+    """
 
     public_columns: PublicColumns | None = None
-    __array_function__ = np.ndarray.__array_function__
     __iter__ = np.ndarray.__iter__
     __getitem__ = np.ndarray.__getitem__  # an entry is a plain number
     __repr__ = np.ndarray.__repr__
@@ -279,14 +281,29 @@ class _Encoded(_Traced):
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
         plain = [np.asarray(each) if isinstance(each, _Encoded) else each for each in inputs]
+        _forget_columns(options.get("out", inputs[:1] if method == "at" else ()))
         if "out" in options:  # also for X -= 1: the result no longer lies in the columns' ranges
             options["out"] = tuple(
                 np.asarray(each) if isinstance(each, _Encoded) else each for each in options["out"]
             )
         return getattr(ufunc, method)(*plain, **options)
 
+    def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        _forget_columns(args[:1] if func in _WRITES else (kwargs.get("out"),))
+        return np.ndarray.__array_function__(self, func, types, args, kwargs)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        super().__setitem__(key, value)
+        _forget_columns([self])
+
     def __reduce__(self) -> Any:
         return with_columns, (np.asarray(self), self.public_columns)
+
+
+def _forget_columns(written: Iterable[Any]) -> None:
+    for each in written:
+        if isinstance(each, _Encoded):
+            each.public_columns = None
 
 
 def with_columns(X: Any, columns: PublicColumns | None) -> Any:

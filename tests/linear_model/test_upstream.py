@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from joblib import parallel_config
 from sklearn.base import clone
@@ -583,3 +583,36 @@ def test_an_array_that_is_written_to_counts_the_fits_of_what_is_written():
     out = traced(low, (first,))
     np.add(traced(low, (first,)), traced(low, (second,)), out=out)
     assert learned_by(out) == (first, second)
+
+
+def centered(rows):
+    rows -= rows.mean(axis=0)
+
+
+def ranked(rows):
+    rows[:, 0] = rows[:, 0].argsort().argsort() / len(rows)
+
+
+WRITES = {
+    "operator": centered,
+    "entries": ranked,
+    "out of a ufunc": lambda rows: np.multiply(rows, rows.mean(), out=rows),
+    "out of a function": lambda rows: np.clip(rows, 0.0, rows.mean(axis=0), out=rows),
+    "method at": lambda rows: np.add.at(rows, (slice(None), 0), -rows.mean()),
+    "copyto": lambda rows: np.copyto(rows, rows - rows.mean(axis=0)),
+}
+
+
+@settings(max_examples=12, deadline=None)
+@given(write=st.sampled_from(sorted(WRITES)), learned=st.booleans(), part=st.booleans())
+def test_encoded_rows_that_are_written_to_are_no_rows_of_public_ranges(write, learned, part):
+    """A function that centers its argument leaves the caller an array of the same name."""
+    encoder = bounds() if learned else PublicEncoder(dict.fromkeys("abc", (0, 100)))
+    rows = encoder.fit_transform(X)
+    rows = rows[np.arange(1500)] if part else rows
+    spent = model().fit(rows, Y[: len(rows)]).privacy_
+    assert not spent.not_counted and spent.epsilon == pytest.approx(1.0 + 0.5 * learned)
+    WRITES[write](rows)
+    card = model().fit(rows, Y[: len(rows)]).privacy_
+    assert "learned from these records before this fit" in card.not_counted[0]
+    assert card.epsilon == pytest.approx(spent.epsilon)
