@@ -36,6 +36,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -54,10 +55,12 @@ from .replay import (
     close,
     common_step,
     constant_seeds,
+    drawn_alike,
     entry_of,
     equal,
     is_rounded,
     off_grid,
+    rising_seeds,
     same,
     scale_of,
     slack,
@@ -304,7 +307,14 @@ class _Judge:
                 f"{Path(file).name}:{line}: a source is seeded with {seed} in every run"
                 for file, line, seed in self._constant_seeds()
             )
-            return Recording(name, (), not_followed=(note, *seeded))
+            for file, line, first, last in rising_seeds([*chain(*zip(*runs)), again]):
+                self._find(
+                    "seed",
+                    f"a source is seeded with numbers that rise from call to call, {first} to "
+                    f"{last}, such as a count or the time: who guesses them can draw the noise",
+                    (file, line),
+                )
+            return Recording(name, tuple(self.findings), not_followed=(note, *seeded))
         if all(run.others and isinstance(run.others[0], Raised) for side in runs for run in side):
             raised = f"every run {runs[0][0].others[0]}: {replayer.error}"
             self._find("untested", f"nothing was compared, for {raised}", None)
@@ -458,7 +468,7 @@ class _Judge:
                 found.setdefault(draw.key[:3], []).append(draw.shape)
             return found
 
-        if all(_drawn_alike(a, b) for a, b in zip(*self.runs)):
+        if all(drawn_alike(a, b) for a, b in zip(*self.runs)):
             if any(set(a.noise) != set(b.noise) for a, b in zip(*self.runs)):
                 self.notes.append(
                     "noise is drawn at other lines on the dataset than on the neighbour: it is not "
@@ -972,15 +982,6 @@ def _terms(run: RecordedRun, entries: list[Entry], side: int) -> tuple[np.ndarra
             output[k] = run.numbers[entry.place]
             wanted[k] = entry.factor[side] * noise.flat[entry.index] + entry.center[side]
     return output, wanted
-
-
-def _drawn_alike(a: RecordedRun, b: RecordedRun) -> bool:
-    """Return whether two runs draw noise of the same laws, scales and shapes in the same order."""
-    one, two = ([d for d in run.tape.draws if d.noise] for run in (a, b))
-    return len(one) == len(two) and all(
-        d.law == e.law and d.shape == e.shape and agree(np.asarray(d.scale), np.asarray(e.scale))
-        for d, e in zip(one, two)
-    )
 
 
 def _in_words(run: RecordedRun) -> str:

@@ -6,7 +6,9 @@ import math
 import time
 import warnings
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -25,6 +27,7 @@ _LEAST = 4  # runs on each input that are made however long they take
 _OFTEN, _SOME = 10, 100  # at most _OFTEN * (calls of a usual run) + _SOME calls are extreme
 _BETWEEN, _TRIED = (3.0, 4.5, 6.0, 7.5), 4  # exponents between MILD and FARTHEST, runs with each
 _GROWN, _SHORT = 20, 0.01  # a run of _GROWN times the usual size or seconds (>= _SHORT) has grown
+_RISING = 12  # fewest runs whose seeds are compared
 _DIGITS = 9  # a number with at most this many digits counts as rounded
 
 
@@ -152,6 +155,21 @@ def constant_seeds(runs: list[RecordedRun]) -> Counter[tuple[str, int, str]]:
     return common
 
 
+def rising_seeds(runs: list[RecordedRun]) -> list[tuple[str, int, str, str]]:
+    """Return (file, line, first, last) of seeds that rise from run to run; two have one tape."""
+    # A seed from the operating system does so by chance in one of 12! cases.
+    if len(runs) < _RISING:
+        return []
+    found = []
+    for place, (file, line, first) in enumerate(runs[0].tape.seeds):
+        same = [run.tape.seeds[place] for run in runs if len(run.tape.seeds) > place]
+        with suppress(ValueError):  # no numbers
+            values = [float(seed) for *where, seed in same if where == [file, line]]
+            if len(values) == len(runs) and all(a < b for a, b in pairwise(values)):
+                found.append((file, line, first, same[-1][2]))
+    return found
+
+
 def _flatten(value: Any, numbers: list[np.ndarray], others: list[Any], forms: list[Any]) -> Any:
     """Collect the numbers, the other parts and the forms of an output; return its structure."""
     forms.append(tuple(form(value)))
@@ -250,6 +268,15 @@ def equal(a: RecordedRun, b: RecordedRun) -> bool:
         a.structure == b.structure
         and a.others == b.others
         and np.array_equal(a.numbers, b.numbers, equal_nan=True)
+    )
+
+
+def drawn_alike(a: RecordedRun, b: RecordedRun) -> bool:
+    """Return whether two runs draw noise of the same laws, scales and shapes in the same order."""
+    one, two = ([d for d in run.tape.draws if d.noise] for run in (a, b))
+    return len(one) == len(two) and all(
+        d.law == e.law and d.shape == e.shape and agree(np.asarray(d.scale), np.asarray(e.scale))
+        for d, e in zip(one, two)
     )
 
 

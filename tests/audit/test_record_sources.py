@@ -2,6 +2,7 @@
 
 import copy
 import hashlib
+import itertools
 import math
 import pickle
 import random
@@ -795,3 +796,33 @@ def test_a_closed_range_is_known_however_its_end_is_given(name):
         assert _range(name, (2, 5), {"endpoint": True}) == (2, 5)
     else:
         assert _range(name, (2, 5), {}) == (2, 5) and _range(name, (5,), {}) == (1, 5)
+
+
+RISING = {
+    "Generator": lambda k: np.random.default_rng(k).laplace(),
+    "RandomState": lambda k: np.random.RandomState(k).laplace(),
+    "random": lambda k: random.Random(k).gauss(0.0, 1.0),
+    "clock": lambda k: np.random.default_rng(time.time_ns()).laplace(),
+}
+
+
+@pytest.mark.parametrize("name", RISING)
+def test_noise_seeded_by_a_count_of_calls_or_by_the_time_is_found(name):
+    """The first call of every process has the same noise; outputs look as they should."""
+    calls = itertools.count()
+
+    def counted(data, rng):
+        return data + RISING[name](next(calls))
+
+    def system(data, rng):  # its seeds are not recorded
+        return data + np.random.default_rng(np.random.SeedSequence().entropy).laplace()
+
+    def beside(data, rng):  # a count that separates streams of one secret seed
+        return data + np.random.default_rng([next(calls), rng.integers(2**62)]).laplace()
+
+    found = audit.record(counted, 0.0, 1.0, claim=1.0, vectorized=False)
+    assert [finding.kind for finding in found.findings] == ["seed"], str(found)
+    with pytest.raises(AssertionError, match="a source is seeded with numbers that rise"):
+        audit.assert_private(counted, 1.0, neighbours=[(0.0, 1.0)], vectorized=False, samples=2000)
+    for other in (system, beside):
+        assert audit.record(other, 0.0, 1.0, vectorized=False).passed
