@@ -103,11 +103,11 @@ class MLP(Network, NonconvexRisk):
         )
 
     def __repr__(self) -> str:
-        size = "" if self._size is None else f", size={self._size}"
+        count = f"n={self.n}" if self._size is None else f"size={self._size}"  # n is not public
         return (
-            f"MLP(n={self.n}, features={self.features}, hidden={self.hidden}, "
+            f"MLP({count}, features={self.features}, hidden={self.hidden}, "
             f"n_classes={self.n_classes}, activation={self.activation!r}, bias={self.bias}, "
-            f"regularizer={self.regularizer!r}, row_bound={self.row_bounds!r}{size})"
+            f"regularizer={self.regularizer!r}, row_bound={self.row_bounds!r})"
         )
 
     def initial(self, rng: Any = None) -> np.ndarray:

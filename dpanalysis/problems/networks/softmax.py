@@ -120,10 +120,10 @@ class Softmax(Network, BoundedRisk):
         super().__init__(X, y, n_classes, regularizer, row_bound, dtype, (), "relu", False, size)
 
     def __repr__(self) -> str:
-        size = "" if self._size is None else f", size={self._size}"
+        count = f"n={self.n}" if self._size is None else f"size={self._size}"  # n is not public
         return (
-            f"Softmax(n={self.n}, features={self.features}, n_classes={self.n_classes}, "
-            f"regularizer={self.regularizer!r}, row_bound={self.row_bounds!r}{size})"
+            f"Softmax({count}, features={self.features}, n_classes={self.n_classes}, "
+            f"regularizer={self.regularizer!r}, row_bound={self.row_bounds!r})"
         )
 
     @property
