@@ -574,8 +574,8 @@ class _Judge:
                 a, b = (str(each)[:_SHOWN] for each in pair)
                 self._find(
                     "exact",
-                    "how the output is stored or written depends on the data without noise: "
-                    f"{key[1]} {a} on the dataset, {b} on the neighbour",
+                    "how the output is stored or written, or a warning, depends on the data "
+                    f"without noise: {key[1]} {a} on the dataset, {b} on the neighbour",
                     None,
                 )
                 return

@@ -39,7 +39,8 @@ class RecordedRun:
     structure: Any
     numbers: np.ndarray
     others: tuple[Any, ...]
-    form: dict[tuple[int, str, int], Any]  # of each part, by its place: how it is stored or written
+    # By the place of each part, how it is stored or written; and the warnings.
+    form: dict[tuple[int, str, int], Any]
 
     @property
     def noise(self) -> dict[Any, Draw]:
@@ -75,8 +76,8 @@ class Replayer:
             return self.function(data, random, *([1] if self.vectorized else []))
 
         start = time.monotonic()
-        with np.errstate(all="ignore"), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
+        with np.errstate(all="ignore"), warnings.catch_warnings(record=True) as issued:
+            warnings.simplefilter("always")
             try:
                 output = play(tape, call)
             except Exception as error:
@@ -87,7 +88,8 @@ class Replayer:
             raise ValueError(CHANGED)
         numbers: list[np.ndarray] = []
         others: list[Any] = []
-        forms: list[Any] = []
+        texts = sorted({f"{each.category.__name__}: {each.message}" for each in issued})
+        forms: list[Any] = [[("warning", texts)]]
         structure = _flatten(output, numbers, others, forms)
         places = {
             (k, name, j): value

@@ -8,6 +8,7 @@ import random
 import subprocess
 import sys
 import types
+import warnings
 from collections import deque
 from dataclasses import dataclass
 
@@ -338,6 +339,12 @@ def category(high):
     return pytest.importorskip("pandas").Categorical(["a"], categories=kinds)
 
 
+def warned(noisy, high):
+    if high:
+        warnings.warn("a value above 0.8", stacklevel=1)
+    return noisy
+
+
 def noted(noisy, high):
     table = frame(noisy)
     table.attrs["high"] = high
@@ -361,10 +368,12 @@ FORMS = {
     "categories": lambda noisy, high: frame(noisy, of=category(high)),
     "table's notes": noted,
     "dtype of a column": lambda noisy, high: frame(noisy, n=[1 if high else 1.0]),
+    "warning": warned,
     "dictionary": lambda noisy, high: {"noisy": noisy, "n": 1 if high else 1.0},
 }
 
 
+@pytest.mark.filterwarnings("ignore:a value above 0.8")
 @pytest.mark.parametrize("name", FORMS)
 def test_what_shows_only_in_the_form_of_an_output_is_found(name):
     """One record may decide the precision of a table, or the categories that it lists."""
