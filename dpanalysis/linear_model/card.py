@@ -26,7 +26,9 @@ RESEARCH_ONLY = (
 )
 
 # Integers, and the arguments of NumPy's objects, which a long repr may cut off.
-_SEED = re.compile(r"\brandom_state=(?!None\b|'os')(?:[\w.]+\((?:[^()]|\([^()]*\))*\)?|[\w.]+)")
+_SEED = re.compile(
+    r"\brandom_state=(?!None\b|'os')(?:[\w.]+\((?:[^()]|\([^()]*\))*\)?|[\w.]+)(?: at 0x\w+)?"
+)
 
 _CHOICE_REPEATS = (
     "RESEARCH ONLY: rng was given to the choice, and who knows it can undo the noise of its "
