@@ -144,8 +144,8 @@ def words_and_numbers(text: str) -> list[Any]:
 def form(output: Any) -> Iterator[tuple[str, Any]]:
     """Yield (name, value) of what :func:`plain` leaves out: how an output is stored or written."""
     kind = type(output)
-    yield "type", f"{kind.__module__}.{kind.__qualname__}"
-    if kind in (int, bool, np.int64, np.bool_):
+    yield "type", kind if kind in _SIMPLE else f"{kind.__module__}.{kind.__qualname__}"
+    if kind in _PLAIN and (output or kind not in (float, np.float64)):  # a zero has a sign
         return
     if isinstance(output, str):
         for written in _DELIMITED.findall(output):  # before the point the noise decides
