@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import astuple, dataclass, field, replace
@@ -311,14 +312,25 @@ def with_columns(X: Any, columns: PublicColumns | None) -> Any:
     if isinstance(X, np.ndarray):
         X = X.view(_Encoded)
         X.learned = () if columns is None else columns.learned
+    else:
+        X.public_checksum = _checksum(X)
     X.public_columns = columns
     return X
+
+
+def _checksum(X: Any) -> int:
+    """Return a checksum of sparse rows, which may be written to without their notice."""
+    return zlib.crc32(np.ascontiguousarray(X.data))
 
 
 def columns_of(X: Any) -> PublicColumns | None:
     """Return the columns attached to the rows, or None; wrong bounds would not harm privacy."""
     columns = getattr(X, "public_columns", None)
-    return columns if isinstance(columns, PublicColumns) and columns.d == X.shape[1] else None
+    if not isinstance(columns, PublicColumns) or columns.d != X.shape[1]:
+        return None
+    if not isinstance(X, np.ndarray) and getattr(X, "public_checksum", None) != _checksum(X):
+        return None
+    return columns
 
 
 @contextmanager

@@ -616,3 +616,17 @@ def test_encoded_rows_that_are_written_to_are_no_rows_of_public_ranges(write, le
     card = model().fit(rows, Y[: len(rows)]).privacy_
     assert "learned from these records before this fit" in card.not_counted[0]
     assert card.epsilon == pytest.approx(spent.epsilon)
+
+
+def test_sparse_encoded_rows_that_are_written_to_are_no_rows_of_public_ranges():
+    letters = list("abcdefgh")
+    encoder = PublicEncoder({"x": (0, 100), "letter": letters})
+    table = pd.DataFrame({"x": X[:, 0], "letter": np.tile(letters, 250)})
+    for write in (None, lambda rows: rows.data.__imul__(2.0 / rows.data.sum())):
+        rows = encoder.fit_transform(table)
+        assert sp.issparse(rows)
+        rows = pickle.loads(pickle.dumps(rows))
+        if write is not None:
+            write(rows)
+        card = model().fit(rows, Y).privacy_
+        assert bool(card.not_counted) == (write is not None)
