@@ -30,7 +30,6 @@ a subsample, which lowers epsilon, so no bound is computed.
 
 from __future__ import annotations
 
-import inspect
 import math
 import sys
 from collections import Counter
@@ -48,6 +47,7 @@ from .outcomes import Raised
 from .released import CLOSEST, LAWS, Entry, loss, violation
 from .replay import (
     FARTHEST,
+    MESSAGE,
     MILD,
     RecordedRun,
     Replayer,
@@ -58,6 +58,8 @@ from .replay import (
     drawn_alike,
     entry_of,
     equal,
+    home_of,
+    in_words,
     is_rounded,
     off_grid,
     rising_seeds,
@@ -284,7 +286,7 @@ class _Judge:
     def judge(self) -> Recording:
         replayer = self.replayer
         name = getattr(replayer.function, "__name__", type(replayer.function).__name__)
-        self.home = _home(replayer.function)
+        self.home = home_of(replayer.function)
         runs = replayer.pairs(0, _RUNS)
         assert runs is not None
         self.runs, self.tried = runs, False
@@ -344,6 +346,7 @@ class _Judge:
                     entry.key,
                 )
         looked = self._looked(coins)
+        self._messages()
         self._note_unrecorded()
         if replayer.late:
             self.notes.append("the time was over before all runs were made")
@@ -517,7 +520,7 @@ class _Judge:
         """Find parts of the output that depend on the data and have no noise."""
         pair = self._differs(lambda run: run.structure)
         if pair is not None and self._extremes_suffice():
-            shapes = [_in_words(side[0]) for side in self.runs]
+            shapes = [in_words(side[0]) for side in self.runs]
             self._find(
                 "size",
                 "what the output is depends on the data without noise: "
@@ -562,6 +565,20 @@ class _Judge:
             self.findings.append(Finding("seed", message, file, line))
         else:
             self._find("exact", f"{what} no noise and depends on the data{values}", None)
+
+    def _messages(self) -> None:
+        """Find errors, raised in some runs, whose message depends on the data but not on noise."""
+        if not any(MESSAGE in run.form for side in self.runs for run in side):
+            return
+        told = [
+            Counter(run.form[MESSAGE] for run in (*usual, *far) if MESSAGE in run.form)
+            for usual, far in zip(self.runs, self._extreme_runs() or [[], []])
+        ]
+        a, b = (str([*each])[:_SHOWN] for each in told)
+        often = all(len(each) == 1 and each.total() >= _ALIKE for each in told)
+        if often and a != b and self._extremes_suffice():
+            said = f"an error depends on the data without noise: {a} on the dataset, {b}"
+            self._find("exact", f"{said} on the neighbour", None)
 
     def _forms(self) -> None:
         """Find types, formats and the like that depend on the data though the values may not."""
@@ -918,8 +935,7 @@ class _Judge:
         """Return whether runs may differ between the inputs; if they never do, add a finding."""
         if any(not equal(a, b) for a, b in zip(*self.runs)):
             return True
-        first, again = self.runs[0][0].form, self.again.form
-        steady = [key for key, each in first.items() if again.get(key) == each]
+        steady = [k for k, v in self.runs[0][0].form.items() if self.again.form.get(k) == v]
         if any(a.form.get(key) != b.form.get(key) for a, b in zip(*self.runs) for key in steady):
             return True
         for pair in zip(*self.runs):
@@ -982,19 +998,3 @@ def _terms(run: RecordedRun, entries: list[Entry], side: int) -> tuple[np.ndarra
             output[k] = run.numbers[entry.place]
             wanted[k] = entry.factor[side] * noise.flat[entry.index] + entry.center[side]
     return output, wanted
-
-
-def _in_words(run: RecordedRun) -> str:
-    """Return the shape of an output in words."""
-    raised = run.structure == "other" and isinstance(run.others[0], Raised)
-    return str(run.others[0] if raised else run.structure)
-
-
-def _home(function: Any) -> tuple[str, int]:
-    """Return the file and line where a mechanism is defined."""
-    function = inspect.unwrap(getattr(function, "func", function))
-    for each in (function, getattr(type(function), "__call__", None)):  # noqa: B004
-        code = getattr(each, "__code__", None)
-        if code is not None:
-            return code.co_filename, code.co_firstlineno
-    return "?", 0

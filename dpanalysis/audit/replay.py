@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import time
 import warnings
@@ -20,6 +21,7 @@ from .tape import Draw, OutOfTime, Tape
 
 __tracebackhide__ = True  # pytest shows the line that calls this package
 
+MESSAGE = (0, "message", 1)  # the place of an error's text in the form of a run
 FARTHEST, MILD = 9.0, 2.0  # decimal exponents of the largest factors of extreme noise
 SAME = 1e-9  # relative: parameters that differ by less are equal
 _ROUNDING = 1e-12  # rounding error, relative to the largest noise in a run
@@ -90,6 +92,8 @@ class Replayer:
         others: list[Any] = []
         texts = sorted({f"{each.category.__name__}: {each.message}" for each in issued})
         forms: list[Any] = [[("warning", texts)]]
+        if isinstance(output, Raised):
+            forms[0].append(("message", str(self.error)))
         structure = _flatten(output, numbers, others, forms)
         places = {
             (k, name, j): value
@@ -296,3 +300,19 @@ def slack(run: RecordedRun) -> float:
         if draw.added is not None
     ]
     return _ROUNDING * max(sizes, default=0.0)
+
+
+def home_of(function: Any) -> tuple[str, int]:
+    """Return the file and line where a mechanism is defined."""
+    function = inspect.unwrap(getattr(function, "func", function))
+    for each in (function, getattr(type(function), "__call__", None)):  # noqa: B004
+        code = getattr(each, "__code__", None)
+        if code is not None:
+            return code.co_filename, code.co_firstlineno
+    return "?", 0
+
+
+def in_words(run: RecordedRun) -> str:
+    """Return the shape of an output in words."""
+    raised = run.structure == "other" and isinstance(run.others[0], Raised)
+    return str(run.others[0] if raised else run.structure)

@@ -396,6 +396,21 @@ def test_what_shows_only_in_the_form_of_an_output_is_found(name):
     assert found.passed and found.looked, str(found)
 
 
+def test_messages_of_errors_that_noise_raises_are_read():
+    def raising(told):
+        def mechanism(data, rng):
+            noisy = float(data.sum() + rng.laplace())
+            if noisy < 2.5:
+                raise ValueError(f"too little for {told(data.mean(), noisy)}")
+            return noisy
+
+        return mechanism
+
+    broken, fine = raising(lambda mean, noisy: mean), raising(lambda mean, noisy: noisy > 0.0)
+    assert kinds(audit.record(broken, DATA, OTHER, claim=1.0, vectorized=False)) == ["exact"]
+    assert audit.record(fine, DATA, OTHER, claim=1.0, vectorized=False).passed
+
+
 def test_a_form_that_varies_by_itself_is_not_looking_at_the_record():
     def blind(data, rng):
         made = Number(rng.laplace())
