@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import astuple, dataclass, field, replace
 from datetime import UTC, date, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any, TypeAlias
@@ -79,7 +79,7 @@ class NumericDomain:
     high: float
     missing: float | None = None
     dates: bool = False
-    learned: tuple[LearnedRanges, ...] = ()
+    learned: tuple[LearnedRanges, ...] = field(default=(), repr=False)
 
     width = 1
 
@@ -100,7 +100,7 @@ class Categories:
     values: tuple[str, ...]
     missing: str | None = None
     other: str | None = None
-    learned: tuple[LearnedRanges, ...] = ()
+    learned: tuple[LearnedRanges, ...] = field(default=(), repr=False)
 
     @property
     def width(self) -> int:

@@ -10,6 +10,7 @@ from scipy.optimize import minimize
 
 from dpanalysis import clipping, losses, theory
 from dpanalysis.problems import MLP, Softmax
+from dpanalysis.problems.networks.softmax import CrossEntropy
 from dpanalysis.theory.value_clipping import LayerSizes, growth_of_layers
 from tests.broken_mechanisms.releases import printed_weak_growth_mlp
 
@@ -49,7 +50,7 @@ def test_the_logistic_constant_is_that_of_the_loss_and_of_a_fine_grid():
 def test_value_clipping_accepts_the_constants(row_norm):
     for beta1, loss in [
         (theory.weak_growth_logistic(row_norm), losses.Logistic()),
-        (theory.weak_growth_softmax(row_norm), Softmax.loss),
+        (theory.weak_growth_softmax(row_norm), CrossEntropy()),
     ]:
         clipping.Value(1.0, beta1).check(loss, row_norm)
 
