@@ -137,6 +137,23 @@ def test_it_leaves_a_saddle_along_negative_curvature(step, hessian):
     assert hessians == np.isfinite(result.history["smallest_eigenvalue"][:, 0]).sum()
 
 
+def test_lanczos_makes_a_step_from_half_the_tolerance_on():
+    """Its eigenvalue is too large by up to eps_H/2, so only above -eps_H/2 is it above -eps_H."""
+    problem, w0 = saddle()
+    smallest = np.linalg.eigvalsh(problem.hessian(w0))[0]
+    eps_H = -1.3 * smallest
+    shares, last = SHARES["short"], {}
+    for hessian in ("full", "lanczos"):
+        method = SecondOrder(0.003, eps_H, hessian=hessian, shares=shares)
+        result = dpa.minimize(problem, method, None, w0=w0, rng=0, callback=lambda number, w: True)
+        last[hessian] = result.history["second_order_point"][-1, 0], result.plan.min_decrease
+        assert result.history["smallest_eigenvalue"][-1, 0] == pytest.approx(smallest)
+    assert (last["full"][0], last["lanczos"][0]) == (1.0, 0.0)
+    halved = SecondOrder(0.003, 0.5 * eps_H, shares=shares)
+    plan = halved.prepare(problem.facts("replace_one"), None, "tightest")
+    assert last["lanczos"][1] == plan.min_decrease < last["full"][1]
+
+
 def test_the_horizon_counts_the_terminating_evaluation():
     """Without it a run stops one evaluation short where f falls by exactly MIN_DEC a step.
 
@@ -453,6 +470,7 @@ def test_same_seed_same_run():
         ({"beta_H": 1.0}, "beta_H"),
         ({"speedup": 1.0}, "speedup"),
         ({"failure": 0.0}, "failure"),
+        ({"lower_bound": math.inf}, "lower_bound"),
     ],
 )
 def test_arguments_outside_their_ranges(arguments, match):

@@ -188,6 +188,10 @@ def test_weights_that_underflow_get_a_share_too():
         (lambda: theory.laplace_scales([0.0], 1.0, 10), "epsilons"),
         (lambda: theory.laplace_scales([1.0], 1.0, 10, 20), "m must"),
         (lambda: theory.subsampling_variance(-1.0, 10, 5), "sensitivity"),
+        (
+            lambda: theory.error_bound(0.5, [1.0, 2.0], 4.0, [0.1], 3),
+            r"laplace_scales must be a number or of shape \(2,\), got \(1,\)",
+        ),
     ],
 )
 def test_bad_budget_arguments(call, match):

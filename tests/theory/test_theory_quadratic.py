@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from dpanalysis import theory
 from dpanalysis.methods import HeavyBall
+from dpanalysis.theory import heavy_ball
 from dpanalysis.theory.quadratic import (
     heavy_ball_recurrence,
     nesterov_recurrence,
@@ -252,14 +253,18 @@ def test_rates_near_a_double_root_keep_their_digits(rate, alpha, beta, mu, L):
     assert 1.0 - rate(alpha, beta, mu, L) == pytest.approx(exact, rel=1e-9, abs=4e-16)
 
 
-def test_the_bound_has_the_largest_norm_of_the_powers():
-    spectrum, alpha, beta, times = np.array([0.1, 0.4, 1.0]), 1.2, 0.6, np.array([1, 2, 7, 30])
+@pytest.mark.parametrize("together", [6, 1 << 14])  # 6: two powers of three matrices
+@pytest.mark.parametrize("times", [np.array([1, 2, 7, 30]), np.array([0, 1]), np.array(0)])
+def test_the_bound_has_the_largest_norm_of_the_powers(times, together, monkeypatch):
+    monkeypatch.setattr(heavy_ball, "_TOGETHER", together)
+    spectrum, alpha, beta = np.array([0.1, 0.4, 1.0]), 1.2, 0.6
     steps = [np.array([[1 + beta - alpha * x, -beta], [1.0, 0.0]]) for x in spectrum]
     norms = [
-        max(np.linalg.norm(np.linalg.matrix_power(step, t), 2) for step in steps) for t in times
+        max(np.linalg.norm(np.linalg.matrix_power(step, t), 2) for step in steps)
+        for t in times.flat
     ]
     found = theory.heavy_ball_bound(spectrum, alpha, beta, 0.0, [1.0, 0.0, 0.0], times)
-    np.testing.assert_allclose(found, 0.5 * np.square(norms) * 2.0, rtol=1e-12)
+    np.testing.assert_allclose(np.ravel(found), 0.5 * np.square(norms) * 2.0, rtol=1e-12)
 
 
 TARGET = theory.SecondOrderTarget(0.1, 0.3, theory.second_order_constants(1.0, 0.1), 20, 0.5)
