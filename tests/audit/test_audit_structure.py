@@ -196,6 +196,18 @@ def test_a_grid_has_a_cell_for_nan_and_scores_unseen_cells_as_0():
     assert grid(np.array([[np.nan, 0.0]]))[0] == 0.0
 
 
+def test_a_grid_of_thousands_of_runs_tells_quarters_apart():
+    """Odd and even squares of a chessboard: every half of it has as many of both."""
+    rng = np.random.default_rng(0)
+    points = rng.random((5_000, 2))
+    odd = np.floor(4.0 * points).sum(axis=1) % 2 == 1
+    first, second = points[odd], points[~odd]
+    grid = Grid.fit(first[::2], second[::2], (0, 1))
+    assert grid(first[1::2]).mean() > 1.0 and grid(second[1::2]).mean() < -1.0
+    few = Grid.fit(first[:30], second[:30], (0, 1))  # each half is one cell, as for NaN
+    assert few.ratios.shape == (3, 3)
+
+
 # --- prefixes ---------------------------------------------------------------------------------
 
 

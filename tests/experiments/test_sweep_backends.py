@@ -314,6 +314,29 @@ def test_dask(tmp_path, expected, client):
     assert not {int(record.result["pid"]) for record in elsewhere} & {os.getpid()}
 
 
+def at_once(index, folder):
+    """Return how many calls are running."""
+    mark = Path(folder, str(index))
+    mark.touch()
+    time.sleep(0.1)
+    running = len(list(mark.parent.iterdir()))
+    mark.unlink()
+    return index, running
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_dask_runs_no_more_calls_at_once_than_jobs(tmp_path, jobs):
+    distributed = pytest.importorskip("distributed", reason="dask[distributed] is not installed")
+    options = {"n_workers": 1, "threads_per_worker": 3, "dashboard_address": None}
+    with (
+        distributed.LocalCluster(processes=False, **options) as cluster,
+        distributed.Client(cluster) as client,
+        joblib.parallel_config("dask", client=client),
+    ):
+        found = dict(backends.results(at_once, [(str(tmp_path),)] * 4, jobs))
+    assert found.keys() == {0, 1, 2, 3} and max(found.values()) <= jobs
+
+
 @pytest.mark.slow
 def test_dask_worker_dies(tmp_path, client):
     log = str(tmp_path / "log")
