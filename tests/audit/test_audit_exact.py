@@ -588,6 +588,9 @@ def test_what_a_plain_density_cannot_tell_is_an_error():
     for order in (40, math.inf):  # determined where both densities underflow
         with pytest.raises(ValueError, match=r"q is needed beyond x = 37\.1.*Density"):
             renyi_divergence(plain_gaussian(1), plain_gaussian(0), order)
+    for points in ((1.0,), (1.0, 37.1)):  # one next to the end hides nothing beyond it
+        with pytest.raises(ValueError, match=r"q is needed beyond x = 37\.1.*Density"):
+            renyi_divergence(Density(stats.norm(1).logpdf, points), plain_gaussian(0), 31)
     with pytest.raises(ValueError, match="p is 0 wherever it was evaluated"):
         renyi_divergence(plain_gaussian(1000, 0.01), plain_gaussian(0), 2)
     with pytest.raises(ValueError, match="p must be a density, got -"):

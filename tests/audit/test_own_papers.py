@@ -156,6 +156,11 @@ def test_errors_of_a_module_are_reported(write, capsys):
     )
     write("lacks", "import no_such_library")
     assert "No module named 'no_such_library'" in message(capsys, "--module", "lacks")
+    write("circular", "from circular import Claim")
+    assert re.match(
+        "importing the module 'circular' failed: ImportError: cannot import name 'Claim'",
+        message(capsys, "--module", "circular"),
+    )
     assert re.match(
         r"there is no module 'absent' in /.* or on Python's path",
         message(capsys, "--module", "absent"),

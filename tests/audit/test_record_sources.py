@@ -650,6 +650,21 @@ def test_default_sources_with_a_seed_from_before_are_named():
         random.setstate(before[1])
 
 
+def test_a_seed_of_pytorch_from_before_is_named_unless_the_system_chose_it():
+    torch = pytest.importorskip("torch")
+
+    def noisy(data, rng):
+        return data + float(torch.randn(()))
+
+    said = []
+    with torch.random.fork_rng(devices=[]):
+        for seeded in (lambda: torch.manual_seed(7), torch.seed):
+            seeded()
+            said.append(str(audit.record(noisy, 0.0, 1.0, vectorized=False)))
+    assert "PyTorch's default generator was seeded with 7" in said[0]
+    assert "seeded" not in said[1]
+
+
 # Runs that grow with their noise -----------------------------------------------------------------
 
 
