@@ -455,6 +455,9 @@ def test_the_run_of_all_columns_costs_its_budget(relation):
     method = Quantiles(0.9, (-1.0, 0.0, 1.0, 4.0))
     result = dpa.minimize(table, method, dpa.Budget(0.7, 0.0, relation), rng=0, record=())
     assert result.epsilon() == pytest.approx(0.7) and len(result.ledger.events) >= 1
+    for budget in (None, dpa.Budget.zcdp(0.1, relation)):
+        with pytest.raises(ValueError, match="budget must be of epsilon for quantiles"):
+            dpa.minimize(table, method, budget, record=())
 
 
 @pytest.mark.slow

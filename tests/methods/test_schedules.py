@@ -71,6 +71,23 @@ def test_a_zcdp_budget_chooses_a_horizon_too():
     assert 1 <= result.iterations < 500
 
 
+@pytest.mark.parametrize("noise", ["uniform", "optimal"])
+def test_under_zcdp_no_horizon_has_a_smaller_bound_than_the_chosen_one(noise):
+    """The noise of every horizon is known in closed form."""
+    facts, rho = problem_of().facts("replace_one"), 0.01
+    method = dpa.methods.GradientDescent(
+        0.5, 40, mechanism="gaussian", noise=noise, choose_iterations=5.0
+    )
+    recursion, bounds = method.error_recursion(facts), []
+    for T in range(1, 41):
+        a0, a = recursion.prefix(T).weights()
+        shape = a if noise == "optimal" else np.ones(T)
+        std = dpa.theory.allocate_gaussian(shape, rho, facts.record_sensitivity(2) / facts.n)
+        bounds.append(a0 * 5.0 + 0.5 * facts.d * float(a @ std**2))
+    chosen = method.prepare(facts, dpa.Budget.zcdp(rho), "tightest").iterations
+    assert 2 < chosen < 39 and bounds[chosen - 1] <= min(bounds) * (1.0 + 1e-9)
+
+
 def test_a_run_is_its_recursion_also_where_it_restarts():
     problem = dpa.Quadratic([1.0, 4.0])
     method = dpa.methods.MultistageNesterov(40, 1.0, 4.0)

@@ -14,7 +14,7 @@ from small_runs import problem_of, quiet
 
 import dpanalysis as dpa
 from dpanalysis import privacy, theory
-from dpanalysis.methods import NoisyGradientDescent2NS, SecondOrder, TrustRegion
+from dpanalysis.methods import NoisyGradientDescent2NS, SecondOrder, TrustRegion, second_order
 from dpanalysis.methods.second_order import QueryCounter, batch_multipliers
 from dpanalysis.papers.second_order.printed import PrintedSecondOrder
 from dpanalysis.privacy import events, mechanisms
@@ -180,6 +180,15 @@ def test_the_horizon_counts_the_terminating_evaluation():
     )
     result = dpa.minimize(balanced, none, None)
     assert result.iterations == 1 and result.history["second_order_point"][-1, 0] == 1.0
+
+
+@given(st.integers(1, 30), st.floats(0.3, 0.95), st.floats(1e-3, 1e3))
+def test_a_search_ends_above_its_fallback(count, factor, fallback):
+    """Also where the last step but for its rounding is the fallback: factor**-count times it."""
+    steps = second_order._step_sizes(fallback, factor**-count, factor)
+    assert steps == pytest.approx(fallback * factor ** np.arange(-count, 0.0))
+    between = second_order._step_sizes(fallback, factor ** -(count - 0.5), factor)
+    assert len(between) == count and fallback < between[-1] < fallback / factor
 
 
 # --- privacy ---
