@@ -357,6 +357,9 @@ def test_csv_arguments(tmp_path):
     for chosen in ({"label": "y"}, {}):
         with pytest.raises(ValueError, match="is the delimiter ';'\\? Pass it by delimiter="):
             datasets.load_csv(semicolons, **chosen)
+    quoted = write(tmp_path / "q.csv", '"a,y"\n1\n')  # no hint at the delimiter in use
+    with pytest.raises(ValueError, match=r"column 'y' is not one of 'a,y'$"):
+        datasets.load_csv(quoted, label="y")
     with pytest.raises(ValueError, match=r"line 2, column 'y': expected one of 'no', 'yes'"):
         datasets.load_csv(path, columns={"a": (0, 1)}, labels={"no": 0, "yes": 1})
 

@@ -31,7 +31,7 @@ def test_fashion_mnist_reads_idx_files(tmp_path):
     assert data.X.dtype == np.float32 and data.n == 3 and data.name == "fashion_mnist"
     np.testing.assert_array_equal(data.X, images[:3].reshape(3, -1) / np.float32(255))
     np.testing.assert_array_equal(data.y_test, [1])
-    assert [bound.radius for bound in data.row_bound] == [784.0, 28.0]
+    assert [bound.radius for bound in data.row_bound] == [784.0, 28.0] and data.n_classes == 10
     assert datasets.fashion_mnist(folder, signed=True).X.min() >= -1.0
     with pytest.raises(FileNotFoundError, match="fashion"):
         datasets.fashion_mnist(tmp_path / "nowhere")
@@ -100,7 +100,7 @@ def test_cifar10_reads_the_published_layouts(layout, tmp_path, monkeypatch):
     np.testing.assert_array_equal(data.X, expected / np.float32(255))
     np.testing.assert_array_equal(data.y_test, read[5][b"labels"])
     assert data.X.shape == (10, 3072) and data.X_test.shape == (2, 3072)
-    assert data.row_bound[0].radius == 3072.0
+    assert data.row_bound[0].radius == 3072.0 and data.n_classes == 10
 
 
 class Harm:
