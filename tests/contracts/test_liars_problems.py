@@ -461,6 +461,20 @@ def test_valid_problems_pass():
         testing.check_problem(DATA)
 
 
+class RoundsInFloat32(Median):
+    """Its gradients exceed the bounds by a rounding error of 1e-5."""
+
+    def facts(self, relation):
+        near = 1.0 - 1e-5
+        return dataclasses.replace(super().facts(relation), gradient_bounds=(2.0**0.5 * near, near))
+
+
+def test_a_stated_tolerance_is_that_of_the_bounds_too():
+    testing.check_problem(*neighbouring(RoundsInFloat32), tolerance=1e-4)
+    with pytest.raises(AssertionError, match=r"gradient_bounds says 0\.99999 in the L2 norm"):
+        testing.check_problem(RoundsInFloat32())
+
+
 class Slopes(dpa.regularizers.L2):
     """A penalty with a slope at 0."""
 
