@@ -74,6 +74,17 @@ def test_the_excess_of_the_p_value_comes_from_its_pieces_alone(monkeypatch):
     assert 1.0 <= math.exp(log_p_value(counts, limit, 0.5, 0.5)[0]) / exact < 1.002
 
 
+def test_caps_on_p_values_are_paid_for_by_all_stages(monkeypatch):
+    """Two quantiles that just reach the error do not reach what two caps of 10% leave of it."""
+    miss, reached = 0.05, -special.ndtri(0.05 * 0.85)
+    monkeypatch.setattr(counting, "_CERTAIN", 0.1)
+    log_p = float(special.log_ndtr(-reached * math.sqrt(0.5)))  # of each of two equal stages
+    monkeypatch.setattr(counting, "log_p_value", lambda *given: (log_p, 0.2))
+    stages = [Counts(70, 20, 100, 1.0, 0.5)] * 2
+    assert lower_bound(stages, ApproximateLimit(0.0), miss)[0] == 0.0
+    assert lower_bound(stages, ApproximateLimit(0.0), miss / 0.9)[0] > 0.0
+
+
 def rejection_rate(limit, level, q, n, slope, miss):
     """The exact probability that the level is rejected at the largest p that it allows."""
     p = float(limit.most(q, level))

@@ -210,6 +210,8 @@ def test_objects_that_print_alike_are_not_taken_for_equal():
     verdict = audit.verify_privacy(hides, DATA, OTHER, 1.0, samples=2000, vectorized=False, rng=0)
     assert not verdict.untested
     assert audit.record(hides, DATA, OTHER, vectorized=False).looked
+    beside = lambda data, rng: (hides(data, rng), "done")  # noqa: E731
+    assert audit.record(beside, DATA, OTHER, vectorized=False).looked
 
 
 def test_a_mechanism_that_changes_its_data_is_refused():
