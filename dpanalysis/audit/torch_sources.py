@@ -169,8 +169,6 @@ def torch_names() -> list[tuple[Any, str, Any]]:
         (torch.distributions.Normal, "normal"),
     ):
         named.append((kind, "rsample", _torch_call("rsample", law, (), kind.rsample)))
-        if "sample" in vars(kind):
-            named.append((kind, "sample", _torch_call("rsample", law, (), kind.sample)))
     real_seed, real_fresh = torch.manual_seed, torch.seed
     _default_seed["seed"] = torch.default_generator.initial_seed()
 
