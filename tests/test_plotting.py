@@ -70,6 +70,7 @@ def test_looks():
 def test_letters_and_one_legend():
     figure, axes = plotting.panels(2, 2)
     assert [ax.get_title(loc="left") for ax in axes.flat] == ["(a)", "(b)", "(c)", "(d)"]
+    assert [ax.get_title(loc="left") for ax in plotting.panels(1, 2)[1].flat] == ["(a)", "(b)"]
     assert plotting.panels(1, 1)[1][0, 0].get_title(loc="left") == ""
     plotting.shared_legend(figure, axes)
     assert figure.legends == []  # no entries

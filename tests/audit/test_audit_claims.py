@@ -231,6 +231,9 @@ def test_json_and_html_carry_everything():
     assert row["evidence"][0]["value"] == "inf" and row["evidence"][0]["holds"] is False
     page = report.to_html(odd)
     assert "a &lt; b &amp; <code>c</code>" in page and "class='failed'" in page
+    setting = "Replace-one neighbours, sampling m of n without replacement, pure epsilon."
+    for shown in (page, report.to_text(odd), report.to_errata(odd)):
+        assert setting in shown
     assert "<table" in odd._repr_html_() and "<html" not in odd._repr_html_()
 
 
