@@ -1,5 +1,6 @@
 """How a budget becomes noise: fast contractions, calibrated levels, horizons."""
 
+import dataclasses
 import itertools
 
 import numpy as np
@@ -86,6 +87,24 @@ def test_under_zcdp_no_horizon_has_a_smaller_bound_than_the_chosen_one(noise):
         bounds.append(a0 * 5.0 + 0.5 * facts.d * float(a @ std**2))
     chosen = method.prepare(facts, dpa.Budget.zcdp(rho), "tightest").iterations
     assert 2 < chosen < 39 and bounds[chosen - 1] <= min(bounds) * (1.0 + 1e-9)
+
+
+@pytest.mark.parametrize("sampling", [dpa.Full(), dpa.WithoutReplacement(20)])
+def test_under_a_positive_delta_no_horizon_has_a_smaller_bound_than_the_chosen_one(sampling):
+    """On batches, too, of which no cost in zCDP is known."""
+    facts, budget = problem_of().facts("replace_one"), dpa.Budget(1.0, 1e-5)
+    method = dpa.methods.GradientDescent(
+        0.5, 30, mechanism="gaussian", sampling=sampling, choose_iterations=5.0
+    )
+    recursion, bounds = method.error_recursion(facts), []
+    size = sampling.expected_size(facts.n)
+    spread = dpa.theory.subsampling_variance(facts.record_sensitivity(2), facts.n, int(size))
+    for T in range(1, 31):
+        fixed = dataclasses.replace(method, iterations=T, choose_iterations=None)
+        std, (a0, a) = fixed.prepare(facts, budget, "rdp").scales, recursion.prefix(T).weights()
+        bounds.append(a0 * 5.0 + 0.5 * float(a @ (facts.d * std**2 + spread)))
+    chosen = method.prepare(facts, budget, "rdp").iterations
+    assert 2 < chosen < 29 and bounds[chosen - 1] <= min(bounds) * (1.0 + 1e-6)
 
 
 def test_a_run_is_its_recursion_also_where_it_restarts():
