@@ -10,6 +10,7 @@ import importlib.util
 import math
 import os
 import struct
+import sys
 import threading
 import zipfile
 from pathlib import Path
@@ -427,6 +428,9 @@ def test_missing_file_says_what_to_do(tmp_path, monkeypatch):
     monkeypatch.setattr(files, "_cache", lambda: None)
     with pytest.raises(FileNotFoundError, match="downloading needs pooch"):
         datasets.load("a9a")
+    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
+    with pytest.raises(ImportError, match=r"'digits' ships with scikit-learn: pip install"):
+        datasets.load("digits")
 
 
 def test_download_is_checked_and_cached(tmp_path, monkeypatch):

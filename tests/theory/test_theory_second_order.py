@@ -419,6 +419,15 @@ def test_no_shares_are_better(alpha, printed, guarantee):
                 continue
 
 
+def test_shares_with_a_large_c2_are_searched_too():
+    """The best ones for a single step are among them."""
+    constants = theory.second_order_constants(1.0, 1e-4)
+    target = theory.SecondOrderTarget(0.015, 0.005, constants, 1000, 0.4, 1e-6)
+    given = Shares(0.0022, 1.0 / 3.0, 0.1715, 1.0 / 3.0, 0.2698)
+    best = best_shares(target, "line_search")
+    assert sample_complexity(target, best).n <= 1.0001 * sample_complexity(target, given).n
+
+
 @pytest.mark.slow
 @given(st.floats(1e-4, 10.0), st.floats(1e-3, 10.0), st.floats(0.0, 10.0), st.integers(1, 10**6))
 def test_the_best_shares_are_no_worse_than_given_ones(eps_g, eps_H, gap, d):
@@ -491,6 +500,9 @@ def test_noise_of_batches_by_three_accountants(epsilon, delta, T, n, share):
         assert "m must be at least" in str(error)
         least = int(str(error).split("at least ")[1].split()[0])
         assert m < least
+        less = (least - 1) / n
+        each = epsilon / (8.0 * less * math.sqrt(2.0 * T * math.log(2.0 / delta)))
+        assert each > 0.628 * (1 - 1e-3) or delta / (4.0 * less * T) > 1.0
         if least <= n:
             theory.batch_noise(epsilon, delta, T, n, least)
         return
