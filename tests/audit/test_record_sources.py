@@ -20,7 +20,7 @@ import pytest
 
 from dpanalysis import audit
 from dpanalysis.audit.coins import _range, extreme_coin, extreme_uniform
-from dpanalysis.privacy.mechanisms import laplace
+from dpanalysis.privacy.mechanisms import laplace, nearly, noisy, smallest
 
 
 class Release:
@@ -663,6 +663,20 @@ def test_a_seed_of_pytorch_from_before_is_named_unless_the_system_chose_it():
             said.append(str(audit.record(noisy, 0.0, 1.0, vectorized=False)))
     assert "PyTorch's default generator was seeded with 7" in said[0]
     assert "seeded" not in said[1]
+
+
+@pytest.mark.parametrize("scale", [0.0, 1.0])
+@pytest.mark.parametrize(
+    "release",
+    [
+        lambda data, rng, scale: noisy(rng, [float(data)], "laplace", scale),
+        lambda data, rng, scale: data + nearly(rng, "gaussian", scale, 2)[0],
+        lambda data, rng, scale: smallest(rng, [0.5, 1.0 - data], [0.0, 0.0], "gumbel", scale),
+    ],
+)
+def test_our_mechanisms_are_exact_at_scale_0_alone(release, scale):
+    found = audit.record(lambda data, rng: release(data, rng, scale), 0.0, 1.0, vectorized=False)
+    assert [finding.kind for finding in found.findings] == ["exact"] * (scale == 0.0), str(found)
 
 
 # Runs that grow with their noise -----------------------------------------------------------------
