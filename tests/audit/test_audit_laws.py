@@ -166,6 +166,12 @@ def permute_and_flip(values, scale):
     return law
 
 
+@pytest.mark.parametrize("noise", ["gaussian", "laplace", "exponential"])
+def test_an_outcome_below_the_least_probability_has_it_without_error(noise):
+    law, error = report_noisy_min_distribution([0.0, 1e6], noise, 1.0, full_output=True)
+    assert law.tolist() == [pytest.approx(1.0), 1e-300] and error[1] == 0.0 <= error[0] < 1e-12
+
+
 @pytest.mark.slow
 @given(st.lists(st.floats(-30, 30), min_size=2, max_size=7), st.floats(-1, 1))
 def test_exponential_noise_is_permute_and_flip(values, log_scale):
