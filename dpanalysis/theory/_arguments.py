@@ -40,7 +40,7 @@ def check_array(
 def check_kind(name: str, value: Any, kind: type) -> None:
     """Raise TypeError, naming it, unless ``value`` is an object of this class."""
     if not isinstance(value, kind):
-        raise TypeError(f"{name} must be of the class {kind.__name__}, got {value!r}")
+        raise TypeError(f"{name} must be {kind.__name__}, got {value!r}")
 
 
 def check_constants(mu: Any, L: Any) -> tuple[float, float]:

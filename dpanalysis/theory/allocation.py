@@ -17,12 +17,8 @@ from .nesterov import multistage_recursion
 from .recursion import ErrorRecursion, noise_second_moment, subsampling_variance
 
 
-def check_sizes(n: int | None, m: float | None) -> tuple[int | None, float | None]:
+def check_sizes(n: int, m: float | None) -> tuple[int, float]:
     """Return data size and expected batch size, ``0 < m <= n``; None means the full batch."""
-    if n is None:
-        if m is not None:
-            raise ValueError(f"m needs n, the number of samples; got m={m!r} and n=None")
-        return None, None
     n = check_int("n", n, low=1)
     return n, n if m is None else check_number("m", m, low=0.0, high=n, low_open=True)
 
@@ -213,11 +209,13 @@ def allocate_epsilon(
     """
     a = _check_weights(weights)
     epsilon = check_positive("epsilon", epsilon)
-    n, m = check_sizes(n, m)
+    if n is None and m is not None:
+        raise ValueError(f"m needs n, the number of samples; got m={m!r} and n=None")
+    size, batch = (1, 1) if n is None else check_sizes(n, m)
     log_weights = np.log(a)
-    if n is None or m is None or m == n:
+    if batch == size:
         return _normalize(_full_batch(log_weights), epsilon)
-    return _normalize(solve_dual(log_weights, epsilon, m / n), epsilon)
+    return _normalize(solve_dual(log_weights, epsilon, batch / size), epsilon)
 
 
 def laplace_scales(
@@ -250,8 +248,7 @@ def laplace_scales(
     """
     budgets = check_array("epsilons", epsilons, low=0.0, low_open=True)
     sensitivity = check_number("sensitivity", sensitivity, low=0.0)
-    size, batch = check_sizes(check_int("n", n, low=1), m)
-    assert size is not None and batch is not None
+    size, batch = check_sizes(n, m)
     scales = np.asarray(sensitivity / (batch * deamplify(budgets, batch / size)))
     return _check_not_rounded_to_0(scales, sensitivity)
 
@@ -360,8 +357,7 @@ def horizon_bounds(
     dimension = check_int("dimension", dimension, low=1)
     sensitivity = check_number("sensitivity", sensitivity, low=0.0)
     epsilon = check_positive("epsilon", epsilon)
-    n_, m_ = check_sizes(check_int("n", n, low=1), m)
-    assert n_ is not None and m_ is not None
+    size, batch = check_sizes(n, m)
     check_kind("recursion", recursion, ErrorRecursion)
     start, factors, gains = recursion
     horizon = factors.size
@@ -369,18 +365,18 @@ def horizon_bounds(
     transient = start * gap * np.cumprod(factors)
     total = _scan(factors, gains)  # sum_j a_{t,j}
     if variance is None:
-        variance = subsampling_variance(sensitivity, n_, check_int("m", n_ if m is None else m))
+        variance = subsampling_variance(sensitivity, size, check_int("m", size if m is None else m))
     variance = check_number("variance", variance, low=0.0)
     if noise == "uniform":
-        scales = laplace_scales(epsilon / counts, sensitivity, n_, m_)
+        scales = laplace_scales(epsilon / counts, sensitivity, size, batch)
         return transient + total * (dimension * scales**2 + 0.5 * variance)
     subsampling = 0.5 * variance * total if variance else 0.0
-    if m_ == n_:
+    if batch == size:
         # sum_j a_{t,j}^(1/3) satisfies the recursion with cube roots.
         cubes = _scan(np.cbrt(factors), np.cbrt(gains)) ** 3
-        noise_error = dimension * (sensitivity / (n_ * epsilon)) ** 2 * cubes
+        noise_error = dimension * (sensitivity / (size * epsilon)) ** 2 * cubes
     else:
-        noise_error = dimension * _optimal_noise(factors, gains, epsilon, sensitivity, n_, m_)
+        noise_error = dimension * _optimal_noise(factors, gains, epsilon, sensitivity, size, batch)
     return transient + subsampling + noise_error
 
 

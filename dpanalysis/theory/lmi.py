@@ -34,7 +34,7 @@ from numpy.typing import ArrayLike
 from scipy.optimize import brentq
 
 from .._validation import as_scalar, check_number, check_positive
-from ._arguments import FloatArray, check_array, check_constants
+from ._arguments import FloatArray, check_array, check_constants, check_kind
 
 
 @lru_cache
@@ -266,10 +266,8 @@ def lyapunov_lmi(system: StateSpace, mu: float, L: float) -> LyapunovLMI:
     >>> lmi.X0.tolist()
     [[1.0, 0.0, -1.5], [0.0, 0.0, 0.0], [-1.5, 0.0, 2.0]]
     """
-    if not isinstance(system, StateSpace):
-        raise TypeError(f"system must be a StateSpace, got {system!r}")
+    check_kind("system", system, StateSpace)
     mu, L = check_constants(mu, L)
-
     return LyapunovLMI(system, mu, L, *_blocks(system, mu, L))
 
 

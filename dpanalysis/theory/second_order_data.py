@@ -116,8 +116,7 @@ class SecondOrderTarget:
             check_positive(name, getattr(self, name))
         for name in ("failure", "backtrack"):
             check_fraction(name, getattr(self, name))
-        if not isinstance(self.constants, SecondOrderConstants):
-            raise TypeError(f"constants must be SecondOrderConstants, got {self.constants!r}")
+        check_kind("constants", self.constants, SecondOrderConstants)
         bounds = (check_positive(*each) for each in self.constants._asdict().items())
         object.__setattr__(self, "constants", SecondOrderConstants(*bounds))
         check_int("d", self.d, low=1)
@@ -283,8 +282,7 @@ def sample_complexity(target: SecondOrderTarget, shares: Shares) -> SampleComple
 
 def check_shares(shares: Shares) -> None:
     """Raise unless both of ``c_g`` and ``c_H`` are given, or neither."""
-    if not isinstance(shares, Shares):
-        raise TypeError(f"shares must be Shares, got {shares!r}")
+    check_kind("shares", shares, Shares)
     if (shares.c_g is None) != (shares.c_H is None):
         raise ValueError(f"shares must have both of c_g and c_H, or neither, got {shares!r}")
 
