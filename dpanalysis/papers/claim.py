@@ -561,15 +561,7 @@ _ID = re.compile(r"\w[\w.-]*-[0-9]+")
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a claim's check found.
-
-    Examples
-    --------
-    >>> from dpanalysis.audit import printed
-    >>> claim = Claim("999-2", "(2)", "2 < 1", "", "holds", lambda effort: [])
-    >>> Outcome(claim, (printed("2", 2, "<=", 1),), 0.0).passed
-    False
-    """
+    """What a claim's check found."""
 
     claim: Claim
     evidence: tuple[Evidence, ...]
@@ -616,27 +608,11 @@ class Outcome:
 
 
 class Argument(Outcome):
-    """What the adversary of a claim found, a check that argues for the paper.
-
-    Examples
-    --------
-    >>> from dpanalysis.audit import premise, printed
-    >>> def check(effort):
-    ...     yield printed("1 + 1", 1 + 1, "==", 3)
-    >>> def adversary(effort):
-    ...     yield premise("smallest term", 1, ">=", 0)
-    ...     yield printed("sum nearest to 3", 1 + 1, "==", 3)
-    >>> Claim("999-5", "(5)", "", "", "refuted", check, adversary=adversary).argue().verdict
-    'stands'
-    """
+    """What the adversary of a claim found, a check that argues for the paper."""
 
     @property
     def verdict(self) -> str:
-        """Whether the correction "stands" or "falls", which is then a mistake of this package.
-
-        It stands if all hypotheses hold at the counterexample and the printed statement, read as
-        favorably as its words allow, is violated. The third value is "not checked".
-        """
+        """Whether the correction "stands" or "falls": see ``ARGUMENTS`` of :mod:`.report`."""
         if self.missing is not None:
             return "not checked"
         return "stands" if self.error is None else "falls"

@@ -190,7 +190,7 @@ def load(paper: str | None = None, *, module: Modules = ()) -> list[Claim]:
         chosen = list(
             {claim.id: claim for name in names for claim in _registered_in(name)}.values()
         )
-    chosen.sort(key=_order)
+    chosen.sort(key=lambda claim: (claim.paper, int(claim.id.rpartition("-")[2])))
     if paper is not None:
         wanted = bibliography.find(paper, sorted({claim.paper for claim in chosen})).id
         chosen = [claim for claim in chosen if claim.paper == wanted]
@@ -201,10 +201,6 @@ def load(paper: str | None = None, *, module: Modules = ()) -> list[Claim]:
                 f"audit.register(audit.Paper(id={claim.paper!r}, ...))"
             )
     return chosen
-
-
-def _order(claim: Claim) -> tuple[str, int]:
-    return claim.paper, int(claim.id.rpartition("-")[2])
 
 
 def _names(module: Modules) -> list[str]:

@@ -95,9 +95,6 @@ class Table(Sequence[Outcome]):
         found = self._outcomes[index]
         return Table(found, self.words) if isinstance(index, slice) else found
 
-    def __iter__(self) -> Iterator[Outcome]:
-        return iter(self._outcomes)
-
     @property
     def failed(self) -> list[Outcome]:
         """The claims whose evidence does not give the registered verdict."""
@@ -312,8 +309,7 @@ def _not_print(table: Table) -> list[str]:
     listed = [
         f"{words} ({', '.join(ids)})"
         for judged, words in NOT_PRINT.items()
-        for ids in [[outcome.claim.id for outcome in table if outcome.claim.judges == judged]]
-        if ids
+        if (ids := [outcome.claim.id for outcome in table if outcome.claim.judges == judged])
     ]
     if not listed:
         return []
