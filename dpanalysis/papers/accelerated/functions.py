@@ -66,13 +66,10 @@ def random_smooth(random: np.random.Generator, mu: float, L: float, d: int) -> S
 class SmoothStep(NamedTuple):
     """One iteration: x + momentum (x - x_before) - step_size (gradient + noise)."""
 
-    # The gradient is taken at x + lookahead (x - x_before): 0 for the heavy ball method, the
-    # momentum for Nesterov's. ``restart`` sets x_before := x first.
-
     step_size: float
     momentum: float
-    lookahead: float
-    restart: bool = False
+    lookahead: float = 0.0  # gradient at x + lookahead (x - x_before): the momentum for Nesterov's
+    restart: bool = False  # sets x_before := x first
 
 
 def nesterov_steps(

@@ -41,7 +41,7 @@ def printed_residual(
     C = np.array([[1.0, 0.0]])
     square = certificate.rate**2
     X0 = np.block([[2.0 * mu * L * C.T @ C, -(mu + L) * C.T], [-(mu + L) * C, 2.0 * np.eye(1)]])
-    X1, X2 = lemma_forms(mu, L, SmoothStep(alpha, beta, 0.0))
+    X1, X2 = lemma_forms(mu, L, SmoothStep(alpha, beta))
     phi = np.block([[A.T @ P @ A - square * P, A.T @ P @ B], [B.T @ P @ A, B.T @ P @ B]])
     return np.asarray(certificate.c0 * X0 + certificate.c * (X1 + (1.0 - square) * X2) - phi)
 
@@ -79,7 +79,7 @@ def for_the_printed_sign(effort: Effort) -> Iterator[Evidence]:
     yield premise("c, as 0 would leave nothing to claim", found.c, ">=", 1e-3)
     yield premise("c_0", found.c0, ">=", 0.0)
     yield premise("rho", found.rate, "<=", 1.0)
-    gaps = quadratic_gaps([mu, 1.0], [SmoothStep(alpha, beta, 0.0)] * 40, 1.0)
+    gaps = quadratic_gaps([mu, 1.0], [SmoothStep(alpha, beta)] * 40, 1.0)
     start = float(found.P.sum()) * 2.0 + found.c * gaps[0]
     bounds = found.rate ** (2.0 * np.arange(41)) * start / found.c
     yield printed("largest gap / (3.15), t <= 40, no noise", (gaps / bounds), "<=", 1.0)
@@ -116,14 +116,14 @@ def sign_of_b(effort: Effort) -> Iterator[Evidence]:
     difference = "largest |step of (3.9) - step of (2.5)|"
     yield printed(difference, as_printed, "<=", 1e-12)
     certified = wrong_certificate(1.5, 0.9, 0.5).rate
-    true = exact_rate(np.array([0.5, 1.0]), SmoothStep(1.5, 0.9, 0.0))
+    true = exact_rate(np.array([0.5, 1.0]), SmoothStep(1.5, 0.9))
     what = "true rate at mu .5, L 1, alpha 1.5, beta .9, against the one that (3.14) certifies"
     yield printed(what, true, "<=", certified)
     yield used(difference, ours, "<=", 1e-12)
     rates = []
     for found, alpha, beta in random_certificates(random, effort.cases(20, 600)):
         spectrum = np.geomspace(found.lmi.mu, 1.0, 33)
-        rates.append(exact_rate(spectrum, SmoothStep(alpha, beta, 0.0)) / found.rate)
+        rates.append(exact_rate(spectrum, SmoothStep(alpha, beta)) / found.rate)
     yield used("largest true rate / certified rate", rates, "<=", 1.0, tolerance=CORNER)
 
 
@@ -153,7 +153,7 @@ def blocks_of_the_inequality(effort: Effort) -> Iterator[Evidence]:
         least.append(np.linalg.eigvalsh(printed_residual(found, alpha, beta, -1.0))[0])
         off.append(abs(float(np.trace(found.P)) + found.c - 1.0))
         if found.c > 0.0:
-            true = exact_rate(np.array([found.lmi.mu, 1.0]), SmoothStep(alpha, beta, 0.0))
+            true = exact_rate(np.array([found.lmi.mu, 1.0]), SmoothStep(alpha, beta))
             rates.append(true / found.rate)
     what = "largest true rate / certified rate, c > 0"
     yield printed(what, rates, "<=", 1.0, tolerance=CORNER)
@@ -180,7 +180,7 @@ def certified_paths(random: np.random.Generator, cases: int, T: int) -> Iterator
         noises = np.zeros((T, 2))
         active = random.choice(T, size=8, replace=False)  # the paths branch there
         noises[active] = random.standard_normal((8, 2)) * log_uniform(random, 1e-3, 10.0)
-        gaps = expected_gaps(function, [SmoothStep(step_size, beta, 0.0)] * T, start, noises)
+        gaps = expected_gaps(function, [SmoothStep(step_size, beta)] * T, start, noises)
         moment = float((noises * noises).sum(1).max())
         V0 = found.lyapunov(float(np.linalg.norm(start)), float(gaps[0]))
         bounds = np.asarray(found.bound(np.arange(1, T + 1), V0, moment))
@@ -210,7 +210,7 @@ def certified_bound(effort: Effort) -> Iterator[Evidence]:
         start, noises = random.standard_normal(d), random.standard_normal((T, d))
         level = log_uniform(random, 1e-3, 10.0)
         noises *= level / np.linalg.norm(noises, axis=1, keepdims=True)
-        gaps = expected_gaps(function, [SmoothStep(alpha, beta, 0.0)] * T, start, noises)
+        gaps = expected_gaps(function, [SmoothStep(alpha, beta)] * T, start, noises)
         initial, gaps = float(gaps[0]), gaps[1:]
         (p11, p12), (_, p22) = found.P
         determinant = p11 * p22 - p12 * p12
@@ -271,7 +271,7 @@ def quadratic_bound(effort: Effort) -> Iterator[Evidence]:
         mu, L = log_uniform(random, 1e-3, 1.0), log_uniform(random, 0.01, 100.0)
         spectrum = L * np.array([mu, log_uniform(random, mu, 1.0), 1.0])
         alpha, beta = log_uniform(random, 0.01, 1.99) / L, float(random.uniform(0.0, 0.95))
-        step_of = SmoothStep(alpha, beta, 0.0)
+        step_of = SmoothStep(alpha, beta)
         noise, start = random.exponential(), random.exponential()
         exact = 0.0
         for lam, closed in zip(spectrum, closed_loop(spectrum, step_of)):
@@ -287,14 +287,14 @@ def quadratic_bound(effort: Effort) -> Iterator[Evidence]:
         shares.append((gaps / (max(1.0, 0.5 * L) * decay + floor)).max())
     what = "largest exact gap / (3.17) with C_t = max(1, sqrt(L/2)) max_i ||T_i^t|| / rate^t"
     yield printed(what, shares, "<=", 1.0, tolerance=1e-9)
-    spectrum, step_of = np.array([0.5, 1.0]), SmoothStep(0.5, 0.25, 0.0)  # a double root
+    spectrum, step_of = np.array([0.5, 1.0]), SmoothStep(0.5, 0.25)  # a double root
     growth = matrix_norms(spectrum, step_of, 400) / exact_rate(spectrum, step_of) ** np.arange(401)
     what = "C_t / t at t = 400 over t = 200, lambda .5 and 1, alpha .5, beta .25"
     yield printed(what, growth[400] / growth[200] / 2.0, "<=", 1.0, tolerance=1e-2)
     rest = (matrix_norms(spectrum, step_of, 400)[2:] ** 2).sum() * (1.0 - 0.5**2) / 0.5**4
     what = "sum over j >= 2 of ||M^j||^2 there / (C_2^2 rate^4/(1 - rate^2))"
     yield step(what, rest / growth[2] ** 2, "<=", 1.0)
-    spectrum, step_of = np.array([50.0, 100.0]), SmoothStep(0.005, 0.25, 0.0)
+    spectrum, step_of = np.array([50.0, 100.0]), SmoothStep(0.005, 0.25)
     gaps = quadratic_gaps(spectrum, [step_of] * 20, 1.0)
     ratios = gaps / (4.0 * matrix_norms(spectrum, step_of, 20) ** 2)  # V(xi_0) = 4
     yield step("largest gap / (3.17) at L = 100, no noise, the proof's C_t", ratios, "<=", 1.0)
@@ -352,7 +352,7 @@ def noise_given_the_point(effort: Effort) -> Iterator[Evidence]:
     floor = noise_term(np.array([1.0]), 0.5, 0.8, 1.0)
     what = f"gap at t = {t}, where C_t^2 rate^(2t) is 0; L m; moments given"
     yield reading(f"{what} x_t", gaps[-1], "<=", floor)
-    gaps = quadratic_gaps([1.0], [SmoothStep(0.5, 0.8, 0.0)] * t, 1.0, 1.0)
+    gaps = quadratic_gaps([1.0], [SmoothStep(0.5, 0.8)] * t, 1.0, 1.0)
     yield reading(f"{what} both points", gaps[-1], "<=", floor)
     what = "E(w_t x_t) of the first; Gaussian, so E(w_t \\| x_t) = 0"
     yield used(what, joint[0, 2], "==", 0.0, tolerance=1e-9)
@@ -365,9 +365,9 @@ def rate_and_noise(alpha: float, beta: float) -> tuple[float, float, float]:
     """Return rate, noise term of (3.17) and exact stationary gap at mu .5, L 1, variance 1."""
     spectrum = np.array([0.5, 1.0])
     kick = np.diag([alpha**2, 0.0])
-    closed = closed_loop(spectrum, SmoothStep(alpha, beta, 0.0))
+    closed = closed_loop(spectrum, SmoothStep(alpha, beta))
     moments = [linalg.solve_discrete_lyapunov(each, kick)[0, 0] for each in closed]
-    rate = exact_rate(spectrum, SmoothStep(alpha, beta, 0.0))
+    rate = exact_rate(spectrum, SmoothStep(alpha, beta))
     return rate, noise_term(spectrum, alpha, beta, 1.0), 0.5 * float(spectrum @ moments)
 
 
@@ -422,7 +422,7 @@ def shift_of_the_graph(factor: float) -> tuple[Array, Array]:
 
 def for_the_footnote(effort: Effort) -> Iterator[Evidence]:
     """Let the constant be any, up and down."""
-    rate = exact_rate(np.array([0.5, 1.0]), SmoothStep(0.5, 0.25, 0.0))
+    rate = exact_rate(np.array([0.5, 1.0]), SmoothStep(0.5, 0.25))
     yield premise("|rate - .5|", abs(rate - 0.5), "<=", CORNER)
     factors = np.append(np.geomspace(0.1, 0.9, 5), np.geomspace(1.1, 10.0, 5))
     spreads = [float(np.ptp(shift_of_the_graph(factor)[1])) for factor in factors]
@@ -537,12 +537,9 @@ def figure_1(effort: Effort) -> Iterator[Evidence]:
     for _ in range(effort.cases(300, 5000)):
         mu, alpha = log_uniform(random, 1e-3, 1.0), log_uniform(random, 1e-2, 3.9)
         beta = float(random.uniform(0.0, 0.99))
-        inside = exact_rate(np.linspace(mu, 1.0, 41), SmoothStep(alpha, beta, 0.0))
+        inside = exact_rate(np.linspace(mu, 1.0, 41), SmoothStep(alpha, beta))
         off.append(abs(float(theory.heavy_ball_rate(alpha, beta, mu, 1.0)) - inside))
     yield used("largest error of (3.18), against 41 eigenvalues in [mu, L]", off, "<=", CORNER)
-
-
-# --- 001-24: the smoothed form ---
 
 
 @register(
@@ -573,9 +570,6 @@ def smoothed_form(effort: Effort) -> Iterator[Evidence]:
     yield printed(what, max(weights), "<=", 1e-12)
 
 
-# --- 001-25: Lemma B.1 ---
-
-
 def lemma_forms(mu: float, L: float, step: SmoothStep) -> tuple[Array, Array]:
     """Return X_1 and X_2 of Proposition 3.4."""
     a, b = step.step_size, step.momentum
@@ -603,7 +597,7 @@ def central_lemma(effort: Effort) -> Iterator[Evidence]:
         equal = case % 4 == 0  # mu = L: a parabola
         mu, L, d = (1.0 if equal else log_uniform(random, 1e-3, 0.9)), 1.0, 2
         function = random_smooth(random, mu, L, d)
-        made = SmoothStep(log_uniform(random, 1e-2, 3.0), random.uniform(0.0, 1.0), 0.0)
+        made = SmoothStep(log_uniform(random, 1e-2, 3.0), random.uniform(0.0, 1.0))
         rho = random.uniform(0.0, 1.0)
         now, before = random.standard_normal((2, d)) * log_uniform(random, 0.1, 10.0)
         noise = random.standard_normal(d) * log_uniform(random, 1e-2, 10.0)
@@ -622,11 +616,9 @@ def central_lemma(effort: Effort) -> Iterator[Evidence]:
     yield printed("largest left - right, relative", excesses, "<=", 0.0, tolerance=1e-12)
     yield printed("attained at mu = L: the smallest", on_parabolas, ">=", -1e-12)
     at = np.array([1.0, 0.0, 1.0])  # F(x) = x^2/2 at x_t = 1: F* - F(x_t) = -1/2
-    form = float(at @ lemma_forms(1.0, 1.0, SmoothStep(1.0, 0.0, 0.0))[1] @ at)
+    form = float(at @ lemma_forms(1.0, 1.0, SmoothStep(1.0, 0.0))[1] @ at)
     yield step("right side of (B.9), where F* - F(x_t) = -.5", 0.5 * form, "<=", -0.5)
 
-
-# --- 001-26: no certificate for the algorithm of section 5 ---
 
 # The paper's problem: mu = 2 lambda, L of its data.
 MU, SMOOTHNESS = 0.02, 5.1
@@ -661,7 +653,7 @@ def nothing_for_the_heavy_ball(effort: Effort) -> Iterator[Evidence]:
         found = largest_certified(c / SMOOTHNESS)
         largest = theory.heavy_ball_certificate(c / SMOOTHNESS, found, MU, SMOOTHNESS)
         spectrum = np.array([MU, SMOOTHNESS])
-        true = exact_rate(spectrum, SmoothStep(c / SMOOTHNESS, found, 0.0))
+        true = exact_rate(spectrum, SmoothStep(c / SMOOTHNESS, found))
         what = f"true rate at the largest certified momentum, c = {c:g}; the certified one"
         yield printed(what, true, "<=", largest.rate)
         yield used(f"largest certified momentum, c = {c:g}", found, "==", certified, tolerance=2e-3)
