@@ -217,17 +217,12 @@ def deamplify_ratio(
     yes = share * special.expit(allowed)  # an outcome e^allowed times rarer without the record
     with_record = np.array([yes, 1.0 - yes])
     without = np.array([yes * np.exp(-allowed), 1.0 - yes * np.exp(-allowed)])
-    worst = 0.0
-    for relation in (ADD_OR_REMOVE_ONE, REPLACE_ONE):
-        sampling = presence(fraction, relation)
-        table = (
-            [with_record, without]
-            if relation == ADD_OR_REMOVE_ONE
-            else [with_record, without, without]
-        )
-        first, second = sampling.laws(table)
-        worst = max(worst, pure_loss(first, second))
-    return quotient(epsilon, worst)
+    tables = {
+        ADD_OR_REMOVE_ONE: [with_record, without],
+        REPLACE_ONE: [with_record, without, without],
+    }
+    losses = [pure_loss(*presence(fraction, each).laws(table)) for each, table in tables.items()]
+    return quotient(epsilon, max(losses))
 
 
 @holds(

@@ -434,8 +434,7 @@ class TwoLaws(Event):
     absent: tuple[float, ...]
 
     def rdp_cost(self, orders: ArrayLike) -> Array:  # noqa: D102
-        laws = np.array(self.present), np.array(self.absent)
-        return np.array([renyi(laws, order) for order in np.ravel(orders)])
+        return np.array([renyi(self.laws, order) for order in np.ravel(orders)])
 
     @property
     def laws(self) -> Laws:

@@ -447,10 +447,9 @@ def clipped(data: tuple[Array, Array, Array], of_differences: bool) -> float:
     return decrease(*data, 0.3, of_differences)
 
 
-def without_noise(
-    random: np.random.Generator, alpha: float = 0.5, records: int = 4
-) -> tuple[Array, float, dict[str, float]]:
+def without_noise(random: np.random.Generator) -> tuple[Array, float, dict[str, float]]:
     """Return losses, the decrease of (2) at the step found, and the effect of doubled data."""
+    alpha, records = 0.5, 4
     x, w = random.normal(size=(records, 3)), random.normal(size=3)
     twice, g = np.concatenate([x, x]), logistic_gradient(w, x)
     start = 100.0 / np.linalg.eigvalsh(x.T @ x / records).max()

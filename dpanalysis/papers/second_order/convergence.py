@@ -194,16 +194,12 @@ def decrease(effort: Effort) -> Iterator[Evidence]:
 # --- 003-9, 003-11: norms of the noise, eigenvalues by Lanczos ---
 
 
-def norm_exceeds(d: int, eta: float) -> tuple[float, float, float]:
+def norm_exceeds(d: int, eta: float) -> list[float]:
     """Return P(||x|| > bound) / eta, x ~ N(0, I_d): Lemma D.6 in both readings, and as used."""
     log = math.log(1.0 / eta)
-    bounds = (
-        math.sqrt(2.0 * d * log),
-        math.sqrt(2.0 * d) * log,
-        theory.gradient_noise_norm(d, 1.0, eta),
-    )
-    first, second, third = (float(stats.chi2.sf(b * b, d)) / eta for b in bounds)
-    return first, second, third
+    in_print = math.sqrt(2.0 * d * log), math.sqrt(2.0 * d) * log
+    bounds = *in_print, theory.gradient_noise_norm(d, 1.0, eta)
+    return [float(stats.chi2.sf(b * b, d)) / eta for b in bounds]
 
 
 def matrix_exceeds(d: int, draws: int, random: np.random.Generator) -> float:
@@ -660,11 +656,11 @@ def tolerances(alpha: float) -> dict[str, float]:
 
 
 def least_records(
-    alpha: float = 0.03, d: int = 54, rho: float = 0.01, eps: tuple[float, float] | None = None
+    alpha: float = 0.03, d: int = 54, eps: tuple[float, float] | None = None
 ) -> float:
     """Return the records with which the noise of all T iterations is tolerable in 95 % of runs."""
     # Measured, not from the paper's formula: quantiles of chi, and the norm of a random matrix,
-    # with the paper's noise and T, and no budget spent on f(w0).
+    # with the paper's noise and T, rho = .01, and no budget spent on f(w0).
     eps_g, eps_H = eps or tuple(tolerances(alpha).values())
     G, M, B_g, B_H = CONSTANTS
     T = math.ceil(math.log(2.0) / theory.min_decrease_short(eps_g, eps_H, G, M, *SHORT[:3]))
@@ -672,7 +668,7 @@ def least_records(
     drawn = symmetric(np.random.default_rng(0).normal(size=d * (d + 1) // 2), d)
     norm = float(np.linalg.norm(drawn, 2)) + 2.0 * math.sqrt(math.log(T / 0.05))
     gradient = 2.0 * B_g * math.sqrt(float(stats.chi2.isf(0.05 / T, d))) / long
-    return math.sqrt(T / rho) * max(gradient, 2.0 * math.sqrt(d) * B_H * norm / wide)
+    return math.sqrt(T / 0.01) * max(gradient, 2.0 * math.sqrt(d) * B_H * norm / wide)
 
 
 def slope(at: Callable[[float], float], low: float, high: float) -> float:
@@ -799,9 +795,6 @@ def data_as_displayed(effort: Effort) -> Iterator[Evidence]:
     size = entry(250, 3.0, 0.3, 1.0, True)
     norms = [-lowest(250, size, random) / 0.3 for _ in range(draws)]
     yield used("largest ||E|| / (c eps_H), 2 C d B_H, C = 3", norms, "<=", 1.0)
-
-
-# --- 003-22: Theorem 8 ---
 
 
 @register(

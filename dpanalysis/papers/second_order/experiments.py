@@ -106,16 +106,9 @@ def change_quotients(w: Array, far: Array, x: Array, strength: float) -> tuple[f
     """Return ||grad f - grad f'||/(G ||w - w'||) and the same of the Hessians with M; one row."""
     x = unit(x)
     size = max(float(np.linalg.norm(w - far)), 1e-6)
-    parts = []
-    for at in (w, far):
-        problem = ERM(x[None, :], np.ones(1), Logistic())
-        parts.append(
-            (
-                problem.gradient(at) + 2.0 * strength * at / (1.0 + at**2) ** 2,
-                problem.hessian(at) + np.diag(strength * penalty_curvature(at)),
-            )
-        )
-    gradients, hessians = zip(*parts)
+    data, ends = ERM(x[None, :], np.ones(1), Logistic()), (w, far)
+    gradients = [data.gradient(at) + 2.0 * strength * at / (1.0 + at**2) ** 2 for at in ends]
+    hessians = [data.hessian(at) + np.diag(strength * penalty_curvature(at)) for at in ends]
     G, M, _, _ = theory.second_order_constants(1.0, strength)
     first = float(np.linalg.norm(gradients[0] - gradients[1])) / (G * size)
     return first, float(np.linalg.norm(hessians[0] - hessians[1], 2)) / (M * size)

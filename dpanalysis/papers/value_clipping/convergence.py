@@ -56,9 +56,10 @@ def networks(random: np.random.Generator, cases: int) -> Iterator[tuple[Array, l
     """Yield inputs and weights: random networks, and those where all layers are aligned."""
     # The worst probability of the true class, and the scores that give it.
     p = optimize.brentq(lambda p: (1.0 - p) / p + 2.0 * math.log(p), 0.1, 0.5)
+    half = 0.5 * math.log(p / (1.0 - p))
     for gain in (1.0, 30.0):
         layer = np.full((1, 1), gain)
-        yield np.array([1.0]), [layer, layer, _scores(p) / gain**2]
+        yield np.array([1.0]), [layer, layer, np.array([[half], [-half]]) / gain**2]
     for _ in range(cases):
         depth, width, classes, d = random.integers((1, 1, 2, 1), (6, 6, 5, 6))
         sizes = [d, *[width] * (depth - 1), classes]
@@ -67,11 +68,6 @@ def networks(random: np.random.Generator, cases: int) -> Iterator[tuple[Array, l
         if random.random() < 0.5:
             weights[:-1] = [np.abs(W) for W in weights[:-1]]
         yield random.normal(size=d), weights
-
-
-def _scores(p: float) -> Array:
-    half = 0.5 * math.log(p / (1.0 - p))
-    return np.array([[half], [-half]])
 
 
 @register(

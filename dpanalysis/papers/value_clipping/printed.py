@@ -20,13 +20,10 @@ def printed_objective_bound(
     noise_scale: float,
     iterations: int,
     failure: float,
-    *,
-    c1: float = 1.0 + 1.0 / log(2.0),
-    c2: float = 1.5,
 ) -> float:
     r"""Return :math:`2(D + c_1 L \ln(2/\delta)/2) + 32 c_2 L \ln(2T/\delta)` of Proposition 4.2.
 
-    It is taken from the end of the proof, which is valid with the default constants.
+    It is taken from the end of the proof, with constants for which that is valid.
     """
     gap = check_number("initial_gap", initial_gap, low=0.0)
     L = check_positive("L", L)
@@ -35,7 +32,7 @@ def printed_objective_bound(
     failure = check_failure(failure)
     largest = min(0.5 / L, 1.0 / (scale * sqrt(T)) if scale else inf)
     check_number("step_size", step_size, low=0.0, low_open=True, high=largest * (1.0 + 1e-12))
-    c1, c2 = check_positive("c1", c1), check_positive("c2", c2)
+    c1, c2 = 1.0 + 1.0 / log(2.0), 1.5
     drift = 2.0 * (gap + 0.5 * c1 * L * log(2.0 / failure))
     return drift + 32.0 * c2 * L * log(2.0 * T / failure)
 
