@@ -180,9 +180,8 @@ def allocate_epsilon(
     (Kuru et al. 2022, (4.4)). For the full batch the optimum is Proposition 4.2, where ``eps_t`` is
     proportional to ``a_t^(1/3)``. For ``m < n`` the paper calls the problem intractable; it is
     convex in the ``eps_t`` and is solved here exactly by a search over its one multiplier. (Remark
-    4.2 suggests the full batch's ``eps_t`` under subsampling, with (3.5) to be inverted for each.
-    The full batch's scales, used unchanged, spend 2.27 where 1 is claimed, with ``m = 1000`` of
-    100 000, ``T = 100`` and the paper's other settings.)
+    4.2 suggests the full batch's ``eps_t`` under subsampling, with (3.5) to be inverted for each:
+    the full batch's scales, used unchanged, spend up to 2.27 where 1 is claimed, errata 001-13.)
 
     Parameters
     ----------

@@ -438,16 +438,13 @@ class CertificateSearch:
             )
             for square in (0.0, 1.0)
         ]
-        self._still, one = (self._congruent(forms) / lmi.L for forms in at)
+        self._still, one = (self.frame.T @ forms @ self.frame / lmi.L for forms in at)
         self._moving = one - self._still
 
     def _solve(self, cost: Sequence[float], blocks: Sequence[FloatArray]) -> FloatArray:
         if self.solver is None:
             return maximize(cost, blocks)
         return maximize_with_cvxpy(cost, blocks, self.solver)
-
-    def _congruent(self, matrices: FloatArray) -> FloatArray:
-        return self.frame.T @ matrices @ self.frame
 
     def _forms(self, square: float) -> FloatArray:
         return self._still + square * self._moving
