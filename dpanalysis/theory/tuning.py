@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -23,6 +24,8 @@ from .quadratic import as_spectrum, heavy_ball_recurrence
 from .recursion import noise_second_moment, subsampling_variance
 
 NoiseLaw = Callable[[int], float]
+# From step sizes and momenta to their errors, and the best numbers of iterations.
+Errors = Callable[[FloatArray, FloatArray], tuple[FloatArray, np.ndarray]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,17 +134,11 @@ def tune_heavy_ball(
             check_array("eigenvalues", spectrum, low=mu - off, high=L + off)
             spectrum = np.clip(spectrum, mu, L)
 
-        def errors(alpha: FloatArray, beta: FloatArray) -> tuple[FloatArray, np.ndarray]:
-            return _quadratic_errors(spectrum, isotropic, alpha, beta, noise, square, gap)
-
-        def exact(alpha: FloatArray, beta: FloatArray) -> tuple[FloatArray, np.ndarray]:
-            if isotropic:
-                return errors(alpha, beta)
-            fine = _fine_spectrum(mu, L, horizon_max)
-            return _quadratic_errors(fine, isotropic, alpha, beta, noise, square, gap)
-
-        alpha, beta, iterations, value = _refine(errors, L, (13, 11), exact)
-        return TunedHeavyBall(alpha, beta, iterations, value)
+        given = isotropic, noise, square, gap
+        errors = partial(_quadratic_errors, spectrum, *given)
+        fine = _fine_spectrum(mu, L, horizon_max)
+        exact = errors if isotropic else partial(_quadratic_errors, fine, *given)
+        return TunedHeavyBall(*_refine(errors, L, (13, 11), exact))
     if eigenvalues is not None:
         raise ValueError("eigenvalues belong to objective='quadratic'")
     found: dict[tuple[float, float], Certificate] = {}
@@ -165,10 +162,7 @@ def tune_heavy_ball(
 
 
 def _refine(
-    evaluate: Callable[[FloatArray, FloatArray], tuple[FloatArray, np.ndarray]],
-    L: float,
-    sizes: tuple[int, int],
-    exact: Callable[[FloatArray, FloatArray], tuple[FloatArray, np.ndarray]] | None = None,
+    evaluate: Errors, L: float, sizes: tuple[int, int], exact: Errors | None = None
 ) -> tuple[float, float, int, float]:
     """Minimize over ``(ln alpha L, -ln(1 - beta))`` by a grid and five smaller ones.
 
@@ -211,11 +205,11 @@ def _fine_spectrum(mu: float, L: float, horizon: int) -> FloatArray:
 def _quadratic_errors(
     spectrum: FloatArray,
     isotropic: bool,
-    alpha: FloatArray,
-    beta: FloatArray,
     noise: FloatArray,
     square: float,
     gap: float,
+    alpha: FloatArray,
+    beta: FloatArray,
 ) -> tuple[FloatArray, np.ndarray]:
     """Return the least error over ``T`` and its ``T`` for arrays of step sizes and momenta.
 
