@@ -585,16 +585,14 @@ def some_order(effort: Effort) -> Iterator[Evidence]:
 # --- 002-8: the bookkeeping ---
 
 
-def algorithm_2(
-    budget: Array, compared: tuple[Array, Array], charged: tuple[Array, Array]
-) -> Array:
+def algorithm_2(budget: Array, compared: list[Array], charged: list[Array]) -> Array:
     """Return the budget left after the last step, as printed, at every order.
 
     Both pairs are the costs of a gradient and of a search: those compared with the remaining
     budget, and those subtracted. The run continues while one order allows it (4.3). No search
     fails, so lines 15 to 20 are never reached.
     """
-    left = after_step = np.array(budget, dtype=float)
+    left = after_step = budget
     while True:
         left = left - charged[0]  # line 7
         if (left > compared[1]).any():  # line 9
@@ -615,9 +613,7 @@ def overspent(epsilon: float, amplified_too: bool = False) -> float:
     compared = [np.array([curve(order) for order in orders]) for curve in curves]
     charged = [np.array([lemma_4(int(order), RATE, c) for order in orders]) for c in curves]
     budget = epsilon + math.log(DELTA) / (orders - 1)
-    if amplified_too:
-        compared = charged
-    left = algorithm_2(budget, (compared[0], compared[1]), (charged[0], charged[1]))
+    left = algorithm_2(budget, charged if amplified_too else compared, charged)
     return float(np.min(1.0 - left / budget))
 
 

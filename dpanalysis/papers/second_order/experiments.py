@@ -164,7 +164,7 @@ def constants(effort: Effort) -> Iterator[Evidence]:
 # --- 003-27, 003-28: the experiments ---
 
 
-class AsIf(ERM):
+class WithConstants(ERM):
     """A problem that declares constants G and M other than its sharp ones."""
 
     constants: tuple[float, float]
@@ -184,7 +184,9 @@ def runs_at(
     random, d = np.random.default_rng(0), 22
     y = np.where(random.random(n) < 0.2, 1.0, -1.0)
     X = y[:, None] * np.linspace(1.0, 0.0, d) + random.normal(size=(n, d))
-    problem = AsIf(X, y, Logistic(), GemanMcClure(1e-3), row_bound=RowBound(2, 1.0, "clip"))
+    problem = WithConstants(
+        X, y, Logistic(), GemanMcClure(1e-3), row_bound=RowBound(2, 1.0, "clip")
+    )
     problem.constants = G, M
     eps: Any = (0.04, 0.2)
     method = {

@@ -111,8 +111,8 @@ def wave_growth(heights: Array, phases: Array, at: float) -> float:
     value = float(np.cos(k * at + phases) @ heights)
     slope = -float(np.sin(k * at + phases) @ (heights * k))
     # The grid misses the infimum and L by a small amount; both are moved to the safe side.
-    jolt = float(np.abs(heights) @ k**4) * (grid[1, 0]) ** 2
-    return slope**2 / (2.0 * (L + jolt) * max(value - float(values.min()) + jolt, 1e-12))
+    error = float(np.abs(heights) @ k**4) * (grid[1, 0]) ** 2
+    return slope**2 / (2.0 * (L + error) * max(value - float(values.min()) + error, 1e-12))
 
 
 @register(
@@ -205,14 +205,12 @@ def everyone_drawn(c1: float, c2: float, c3: float, c4: float, c5: float) -> dic
     """
     rate, n, rho, delta = 0.125, 16, 1e-9, 0.1
     while True:
-        steps = 1
-        while True:
+        for steps in itertools.count(1):
             log_chance = steps * (n * math.log(rate) - math.log(2.0))
             log_failure = 2.0 * log_chance
             C = c3 + c4 * math.sqrt(math.log(n * steps) - log_failure)
             if 3.0**steps > C:
                 break
-            steps += 1
         B, T = rate * n, steps
         epsilon = 0.5 * c1 * rate**2 * T  # T = 2 epsilon/(c1 q^2)
         sigma = c2 * rate * math.sqrt(T * math.log(1.0 / delta)) / epsilon
@@ -220,7 +218,7 @@ def everyone_drawn(c1: float, c2: float, c3: float, c4: float, c5: float) -> dic
         if eta == 0.5:
             return {
                 "n": n, "T": T, "sigma": sigma, "log_failure": log_failure,
-                "excess": log_chance - log_failure if 3.0**steps > C else -math.inf,
+                "excess": log_chance - log_failure,
             }  # fmt: skip
         n *= 2
 
