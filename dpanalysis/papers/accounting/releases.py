@@ -40,26 +40,27 @@ def laplace(center: float, scale: float) -> Density:
     return Density(lambda x: -np.abs(x - center) / scale - math.log(2.0 * scale), (center,))
 
 
-def _noise_ratio(bound: float, shift: Array, order: float, noise: Any, scale: float) -> float:
-    """Compare a bound with the divergence of independent noise in every coordinate."""
+def _noise_ratio(
+    event: Any, noise: Any, norm: int, excess: float, scale: float, shift: Array
+) -> float:
+    """Attack the Renyi cost of independent noise in every coordinate; sensitivity in a norm."""
+    moved, order = unit(shift, norm), 1.0 + excess
+    cost = event(scale, float(np.linalg.norm(moved, norm))).rdp_cost([order])[0]
     still = noise(0.0, scale)
     parts = [
         renyi_divergence(noise(float(s), scale), still, order, full_output=True)
-        for s in shift
+        for s in moved
         if s != 0.0
     ]
     value, error = (math.fsum(column) for column in zip(*parts)) if parts else (0.0, 0.0)
-    return quotient(bound, value, error, tolerance=1e-5)
+    return quotient(float(cost), value, error, tolerance=1e-5)
 
 
 def gaussian_ratio(
     excess: float, std: float, shift: Array, event: Callable[[float, float], Any] = Gaussian
 ) -> float:
     """Attack the Renyi cost of a Gaussian release in several dimensions."""
-    moved = unit(shift, 2)
-    order = 1.0 + excess
-    cost = event(std, float(np.linalg.norm(moved))).rdp_cost([order])[0]
-    return _noise_ratio(float(cost), moved, order, gaussian, std)
+    return _noise_ratio(event, gaussian, 2, excess, std, shift)
 
 
 @holds(
@@ -77,10 +78,7 @@ def laplace_ratio(
     excess: float, scale: float, shift: Array, event: Callable[[float, float], Any] = Laplace
 ) -> float:
     """Attack the Renyi cost of a Laplace release in several dimensions."""
-    moved = unit(shift, 1)
-    order = 1.0 + excess
-    cost = event(scale, float(np.abs(moved).sum())).rdp_cost([order])[0]
-    return _noise_ratio(float(cost), moved, order, laplace, scale)
+    return _noise_ratio(event, laplace, 1, excess, scale, shift)
 
 
 @holds(
