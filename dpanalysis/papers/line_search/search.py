@@ -122,19 +122,17 @@ def pure_search(effort: Effort) -> Iterator[Evidence]:
     space["after"] = Range(0.0, 1.0, size=STEPS_TRIED)
     worst = {"levels": LEVELS, "after": np.where(LAST, 0.0, 1.0), "before": 0.0, **AT_ONE}
 
-    def own(before: float, after: Array, levels: Array, eps_1: float, eps_2: float) -> float:
-        changes = loss_changes(before, after)
-        return epsilon_quotient(changes, levels, eps_1, eps_2, eps_1 + eps_2)
+    def ratio(
+        largest: float, before: float, after: Array, levels: Array, eps_1: float, eps_2: float
+    ) -> float:
+        changes = largest * loss_changes(before, after)
+        return epsilon_quotient(changes, levels, eps_1, eps_2, largest * (eps_1 + eps_2))
 
-    def twice(before: float, after: Array, levels: Array, eps_1: float, eps_2: float) -> float:
-        changes = loss_changes(2.0 * before - 1.0, 2.0 * after - 1.0)
-        return epsilon_quotient(changes, levels, eps_1, eps_2, 2.0 * (eps_1 + eps_2))
-
-    for what, bound in (
-        ("epsilon / (eps_1 + eps_2), f_i in [0, 1]", own),
-        ("epsilon / (2 eps_1 + 2 eps_2), signed or replaced", twice),
+    for what, largest in (
+        ("epsilon / (eps_1 + eps_2), f_i in [0, 1]", 1.0),
+        ("epsilon / (2 eps_1 + 2 eps_2), signed or replaced", 2.0),
     ):
-        found = search(effort, bound, space, guesses=(worst,))
+        found = search(effort, partial(ratio, largest), space, guesses=(worst,))
         yield used(f"largest {what}", found, "<=", 1.0, tolerance=1e-9)
         yield used("bound attained", found.max(), ">=", 0.999)
 
