@@ -35,6 +35,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -64,7 +65,6 @@ from .replay import (
     off_grid,
     rising_seeds,
     same,
-    scale_of,
     slack,
     spread,
 )
@@ -289,9 +289,7 @@ class _Judge:
         self.home = home_of(replayer.function)
         runs = replayer.pairs(0, _RUNS)
         assert runs is not None
-        self.runs, self.tried = runs, False
-        self.extreme: list[list[RecordedRun]] | None = None
-        self.alike: list[list[RecordedRun]] | None = None
+        self.runs, self.usual = runs, runs[0] + runs[1]
         self.again = again = replayer.run(0, 0)
         if not equal(again, runs[0][0]):
             kept = (part for run in (again, runs[0][0]) for part in run.others)
@@ -317,11 +315,10 @@ class _Judge:
                     (file, line),
                 )
             return Recording(name, tuple(self.findings), not_followed=(note, *seeded))
-        if all(run.others and isinstance(run.others[0], Raised) for side in runs for run in side):
+        if all(run.others and isinstance(run.others[0], Raised) for run in self.usual):
             raised = f"every run {runs[0][0].others[0]}: {replayer.error}"
             self._find("untested", f"nothing was compared, for {raised}", None)
             return Recording(name, tuple(self.findings), looked=False)
-        coins = self._coins()
         seeds = self._constant_seeds()
         self._draws()
         scales = self._scales()
@@ -330,7 +327,7 @@ class _Judge:
         entries = self._entries()
         self._reuse(entries)
         unit = [entry for entry in entries if entry.same_scale]
-        epsilon = self._amounts(entries, coins)
+        epsilon = self._amounts(entries)
         quantities = self._quantities(unit, {entry.key for entry in entries})
         for key, message in scales.items():
             # If its noise is seen in the output, the claim decides: smooth sensitivity is allowed.
@@ -345,12 +342,12 @@ class _Judge:
                     f"on the dataset and {abs(entry.spread[1]):.6g} on the neighbour",
                     entry.key,
                 )
-        looked = self._looked(coins)
+        looked = self._looked()
         self._messages()
         self._note_unrecorded()
         if replayer.late:
             self.notes.append("the time was over before all runs were made")
-        if coins:
+        if self._coins:
             self.notes.append(
                 "coins are tossed (uniform numbers, integers or choices), which may be those of a "
                 "subsample or of randomized response: no epsilon was computed"
@@ -382,7 +379,7 @@ class _Judge:
         pair = self._all(0, what), self._all(1, what)
         if pair[0] is None or pair[1] is None or agree(*pair):
             return None
-        extreme = self._alike_runs() if alike else self._extreme_runs()
+        extreme = self._alike_runs if alike else self._extreme_runs
         if extreme is None:
             return None
         for side in (0, 1):
@@ -390,23 +387,20 @@ class _Judge:
                 return None
         return pair
 
+    @cached_property
     def _extreme_runs(self) -> list[list[RecordedRun]] | None:
-        if not self.tried:
-            self.tried = True
-            self.replayer.learn(self.runs)
-            count = _EXTREME * (_TOSSED if self._coins() else 1)
-            top = self.replayer.farthest(_PROBES)
-            if top < FARTHEST:
-                self.notes.append(
-                    f"noise of more than 10^{top:g} times its usual size, with which runs grow"
-                )
-            self.extreme = self.replayer.pairs(_RUNS, count, top)
-        return self.extreme
+        self.replayer.learn(self.runs)
+        count = _EXTREME * (_TOSSED if self._coins else 1)
+        top = self.replayer.farthest(_PROBES)
+        if top < FARTHEST:
+            self.notes.append(
+                f"noise of more than 10^{top:g} times its usual size, with which runs grow"
+            )
+        return self.replayer.pairs(_RUNS, count, top)
 
     def _note_unrecorded(self) -> None:
         """Add notes on manipulated or seeded generators, and on unrecorded randomness."""
-        runs = [run for side in self.runs for run in side]
-        for mark in sorted({mark for run in runs for mark in run.tape.marks}):
+        for mark in sorted({mark for run in self.usual for mark in run.tape.marks}):
             self.notes.append(_MARKS[mark])
         hypothesis = sys.modules.get("hypothesis")
         inside = hypothesis is not None and hypothesis.currently_in_test_context()
@@ -419,31 +413,30 @@ class _Judge:
                     f"{name} was seeded with {seed} before the recording: its noise is the same in "
                     "every process, and whoever knows the seed can draw it again"
                 )
-        silent = not any(run.tape.draws for run in runs)
+        silent = not any(run.tape.draws for run in self.usual)
         if silent and any(not equal(run, self.runs[0][0]) for run in self.runs[0]):
             self.notes.append(
                 "the noise: outputs vary with the generator, and none of its draws was recorded"
             )
 
+    @cached_property
     def _alike_runs(self) -> list[list[RecordedRun]] | None:
-        """Return the extreme runs whose output has its usual shape, with less noise if needed."""
-        extreme = self._extreme_runs()
+        """The extreme runs whose output has its usual shape, with less noise if needed."""
+        extreme = self._extreme_runs
         if extreme is None:
             return None
-        if self.alike is None:
-            self.alike = self._of_usual_shape(extreme)
-            if min(map(len, self.alike)) < _ALIKE:
-                count = len(extreme[0])
-                mild = self.replayer.pairs(_RUNS + count, count, MILD) or [[], []]
-                more = self._of_usual_shape(mild)
-                self.alike = [a + b for a, b in zip(self.alike, more)]
-        if min(map(len, self.alike)) < _ALIKE:
+        alike = self._of_usual_shape(extreme)
+        if min(map(len, alike)) < _ALIKE:
+            count = len(extreme[0])
+            mild = self.replayer.pairs(_RUNS + count, count, MILD) or [[], []]
+            alike = [a + b for a, b in zip(alike, self._of_usual_shape(mild))]
+        if min(map(len, alike)) < _ALIKE:
             self.notes.append(
                 "the output has other shapes where noise is larger than usual: whether each part "
                 "of it has noise"
             )
             return None
-        return self.alike
+        return alike
 
     def _of_usual_shape(self, runs: list[list[RecordedRun]]) -> list[list[RecordedRun]]:
         usual = [side[0].structure for side in self.runs]
@@ -453,10 +446,16 @@ class _Judge:
         """Return (file, line, seed) of sources with one seed in all usual runs on the dataset."""
         return sorted(constant_seeds(self.runs[0]))
 
+    @property
+    def _one_structure(self) -> bool:
+        """Whether the outputs of all usual runs have one structure."""
+        return all(run.structure == self.usual[0].structure for run in self.usual)
+
+    @cached_property
     def _coins(self) -> bool:
-        """Return whether the runs toss coins, whose outcomes vary or are drawn from the tape."""
+        """Whether the runs toss coins, whose outcomes vary or are drawn from the tape."""
         outcomes: dict[Any, set[Any]] = {}
-        for run in self.runs[0] + self.runs[1]:
+        for run in self.usual:
             for draw in run.tape.draws:
                 if not draw.noise:
                     outcomes.setdefault(draw.key, set()).add(draw.outcome)
@@ -478,7 +477,7 @@ class _Judge:
                     "the same noise, so that shifts cannot be seen"
                 )
             return
-        structures = {repr(run.structure) for side in self.runs for run in side}
+        structures = {repr(run.structure) for run in self.usual}
         # At delta > 0, a mechanism may suppress keys that few records have.
         claimed = self.asked is not None and (len(structures) == 1 or self.asked.delta > 0.0)
         places = {site for side in (0, 1) for site in sites(self.runs[side][0])}
@@ -502,7 +501,7 @@ class _Judge:
         """Return the draws whose scale depends on the data but not on noise, with a message."""
         found = {}
         for key in self._common():
-            pair = self._differs(lambda run, key=key: scale_of(run, key))  # type: ignore[misc]
+            pair = self._differs(lambda run, key=key: getattr(run.noise.get(key), "scale", None))  # type: ignore[misc]
             if pair is not None:
                 shown = [f"{float(np.max(scale)):.6g}" for scale in pair]
                 found[key] = (
@@ -513,8 +512,8 @@ class _Judge:
 
     def _common(self) -> list[Any]:
         """Return the keys of the draws of noise that all runs make, in the first run's order."""
-        sets = [set(run.noise) for side in self.runs for run in side]
-        return [key for key in self.runs[0][0].noise if all(key in each for each in sets)]
+        sets = [set(run.noise) for run in self.usual]
+        return [key for key in self.usual[0].noise if all(key in each for each in sets)]
 
     def _outputs(self, seeds: list[tuple[str, int, str]]) -> None:
         """Find parts of the output that depend on the data and have no noise."""
@@ -528,22 +527,20 @@ class _Judge:
                 None,
             )
             return
-        structure = self.runs[0][0].structure
-        runs = [run for side in self.runs for run in side]
-        if any(run.structure != structure for run in runs):
+        if not self._one_structure:
             self.notes.append("outputs have several shapes: their entries were not compared")
             return
         places = [place for place in self._suspects() if self._is_exact(place)]
         parts = [
             k
-            for k in range(len(runs[0].others))
+            for k in range(len(self.usual[0].others))
             if self._differs(lambda run, k=k: run.others[k], alike=True)  # type: ignore[misc]
         ]
         if not (places or parts):
             self._forms()
         if not (places or parts) or not self._extremes_suffice():
             return
-        size = runs[0].numbers.size
+        size = self.usual[0].numbers.size
         if parts:
             what = "a part of the output that is no number has"
         elif size == 1:
@@ -568,11 +565,11 @@ class _Judge:
 
     def _messages(self) -> None:
         """Find errors, raised in some runs, whose message depends on the data but not on noise."""
-        if not any(MESSAGE in run.form for side in self.runs for run in side):
+        if not any(MESSAGE in run.form for run in self.usual):
             return
         told = [
             Counter(run.form[MESSAGE] for run in (*usual, *far) if MESSAGE in run.form)
-            for usual, far in zip(self.runs, self._extreme_runs() or [[], []])
+            for usual, far in zip(self.runs, self._extreme_runs or [[], []])
         ]
         a, b = (str([*each])[:_SHOWN] for each in told)
         often = all(len(each) == 1 and each.total() >= _ALIKE for each in told)
@@ -582,10 +579,10 @@ class _Judge:
 
     def _forms(self) -> None:
         """Find types, formats and the like that depend on the data though the values may not."""
-        usual = self.runs[0][0].form
-        if all(run.form == usual for side in self.runs for run in side):
+        first = self.usual[0].form
+        if all(run.form == first for run in self.usual):
             return
-        for key in usual:
+        for key in first:
             pair = self._differs(lambda run, key=key: run.form.get(key), alike=True)  # type: ignore[misc]
             if pair is not None and self._extremes_suffice():
                 a, b = (str(each)[:_SHOWN] for each in pair)
@@ -599,7 +596,7 @@ class _Judge:
 
     def _extremes_suffice(self) -> bool:
         """Return whether extreme runs exhaust the effects of chance; if not, note why."""
-        extreme = self._extreme_runs() or [[], []]
+        extreme = self._extreme_runs or [[], []]
         missed = {site for side in extreme for run in side for site in run.tape.undecided}
         whether = "whether what is the same in these runs is the same in all"
         for file, line, name in sorted(missed):
@@ -617,13 +614,13 @@ class _Judge:
                 "coins decide how many others are tossed, so that what they do together may be "
                 f"rare: {whether}"
             )
-        outside = any(OUTSIDE in run.tape.marks for side in self.runs for run in side)
+        outside = any(OUTSIDE in run.tape.marks for run in self.usual)
         return not missed and len(tossed) <= 2 and not outside
 
     def _suspects(self) -> list[int]:
         """Return the entries that are constant on at least one input and differ between inputs."""
         values = [np.array([run.numbers for run in side]) for side in self.runs]
-        most = max(slack(run) for side in self.runs for run in side)
+        most = max(map(slack, self.usual))
         constant = [spread(v) <= most for v in values]
         with np.errstate(invalid="ignore"):
             moves = ~(abs(values[0][0] - values[1][0]) <= 1e3 * most)
@@ -634,7 +631,7 @@ class _Judge:
 
     def _is_exact(self, place: int) -> bool:
         """Return whether an entry is constant under extreme noise, on both inputs or on one."""
-        extreme = self._alike_runs()
+        extreme = self._alike_runs
         if extreme is None:
             return False
         gap = abs(self.runs[0][0].numbers[place] - self.runs[1][0].numbers[place])
@@ -663,8 +660,8 @@ class _Judge:
 
     def _grids(self) -> None:
         """Find numbers on a grid that the data shift: rounded noise on an unrounded number."""
-        runs = [run for side in self.runs for run in side]
-        if any(run.structure != runs[0].structure for run in runs) or not runs[0].numbers.size:
+        first = self.usual[0]
+        if not self._one_structure or not first.numbers.size:
             return
         values = [np.array([run.numbers for run in side]) for side in self.runs]
         wide = np.abs(np.concatenate(values)).max(axis=0)
@@ -677,7 +674,7 @@ class _Judge:
             known &= off_grid(values[1][0] - values[0][0], step) > 1e-3 * step
             known &= step > 1e2 * _GRID * wide
         mild = self.replayer.pairs(3 * _EXTREME, _ALIKE, MILD) if known.any() else None
-        if mild is None or any(r.structure != runs[0].structure for side in mild for r in side):
+        if mild is None or any(run.structure != first.structure for run in chain(*mild)):
             return
         for place in np.flatnonzero(known)[:_SHOWN].tolist():
             columns = [
@@ -702,16 +699,16 @@ class _Judge:
 
     def _entries(self) -> list[Entry]:
         """Return the output entries that are a N + c for one number N of noise, on both inputs."""
-        runs = [run for side in self.runs for run in side]
-        if any(run.structure != runs[0].structure for run in runs) or len(self.runs[0]) < 4:
+        if not self._one_structure or len(self.runs[0]) < 4:
             return []
+        noise = self.usual[0].noise
         keys = [
             key
             for key in self._common()
-            if len({run.noise[key].shape for run in runs}) == 1
-            and runs[0].noise[key].value is not None
+            if len({run.noise[key].shape for run in self.usual}) == 1
+            and noise[key].value is not None
         ]
-        sizes = [int(np.prod(runs[0].noise[key].shape)) for key in keys]
+        sizes = [int(np.prod(noise[key].shape)) for key in keys]
         if not keys or sum(sizes) > _LARGEST:
             if keys:
                 self.notes.append(f"more than {_LARGEST:,} numbers of noise: shifts not computed")
@@ -724,7 +721,7 @@ class _Judge:
         extreme = None
         if places and len(used) < len(where):
             # Noise that does not reach the output may select the noise that does.
-            extreme = self._extreme_runs()
+            extreme = self._extreme_runs
             if extreme is None:
                 return []
         found = []
@@ -760,7 +757,7 @@ class _Judge:
                 move = [a.numbers[place] - b.numbers[place] for a, b in zip(*self.runs)]
                 centers = centers[0], centers[0] - float(np.median(move))
                 factors, spreads = (factors[0],) * 2, (spreads[0],) * 2
-            law = runs[0].noise[key].law
+            law = noise[key].law
             off = sum((fits[k][place][3] + unit) / max(abs(spreads[k]), 1e-300) for k in (0, 1))
             found.append(Entry(place, key, index, law, factors, centers, spreads, off))  # type: ignore[arg-type]
         return found
@@ -797,12 +794,10 @@ class _Judge:
     def _holds(
         run: RecordedRun, place: int, key: Any, index: int, factor: float, rest: float
     ) -> bool:
-        draw = run.noise.get(key)
-        if draw is None or draw.added is None or place >= run.numbers.size:
+        noise = getattr(run.noise.get(key), "added", None)
+        if noise is None or index >= noise.size or place >= run.numbers.size:
             return False
-        if index >= draw.added.size:
-            return False
-        term = factor * float(draw.added.flat[index])
+        term = factor * float(noise.flat[index])
         return bool(abs(run.numbers[place] - term - rest) <= _FIT * (abs(term) + abs(rest)))
 
     def _reuse(self, entries: list[Entry]) -> None:
@@ -821,10 +816,10 @@ class _Judge:
                 )
                 return
 
-    def _amounts(self, entries: list[Entry], coins: bool) -> float | None:
+    def _amounts(self, entries: list[Entry]) -> float | None:
         """Compare shifts with scales and return a lower bound on epsilon, None if unknown."""
         unique = list({(e.key, e.index): e for e in entries if e.law in LAWS}.values())
-        if coins or not unique:
+        if self._coins or not unique:
             return None
         epsilon, broken_by = self._compared(unique)
         if broken_by or math.isinf(epsilon):  # perhaps only in tails that a clamp removes
@@ -858,7 +853,7 @@ class _Judge:
 
     def _confined(self, entries: list[Entry]) -> list[Entry]:
         """Return the entries with the range in which extreme runs confirm a N + c."""
-        extreme = self._extreme_runs()
+        extreme = self._extreme_runs
         if extreme is None:
             return entries
         low, high = np.full(len(entries), -np.inf), np.full(len(entries), np.inf)
@@ -931,7 +926,7 @@ class _Judge:
             )
         return tuple(found)
 
-    def _looked(self, coins: bool) -> bool:
+    def _looked(self) -> bool:
         """Return whether runs may differ between the inputs; if they never do, add a finding."""
         if any(not equal(a, b) for a, b in zip(*self.runs)):
             return True
@@ -948,11 +943,11 @@ class _Judge:
                     agree(draw.quantity, other.quantity) and agree(draw.scale, other.scale)
                 ):
                     return True
-        if any(not equal(a, b) for a, b in zip(*(self._extreme_runs() or ([], [])))):
+        if any(not equal(a, b) for a, b in zip(*(self._extreme_runs or ([], [])))):
             return True
         # A rounded number or a choice may be the same by chance.
         hidden = any(map(is_repr, self.runs[0][0].others))
-        if coins or hidden or not self._equality_decides():
+        if self._coins or hidden or not self._equality_decides():
             self.notes.append(
                 f"the outputs of {len(self.runs[0])} runs are the same on both data sets, which "
                 "may be chance: whether the changed record is looked at is open"
@@ -976,7 +971,7 @@ class _Judge:
         different[rounded & (different > 1)] = 2
         if (different == len(values)).all() and not self.runs[0][0].others:
             return True
-        extreme = self._extreme_runs()
+        extreme = self._extreme_runs
         if extreme is None or not (np.isin(different, (1, len(values)))).all():
             return False
         still = different == 1

@@ -286,12 +286,6 @@ def drawn_alike(a: RecordedRun, b: RecordedRun) -> bool:
     )
 
 
-def scale_of(run: RecordedRun, key: Any) -> Any:
-    """Return the scale of a draw, None if the run has no such draw."""
-    draw = run.noise.get(key)
-    return None if draw is None else draw.scale
-
-
 def slack(run: RecordedRun) -> float:
     """Return how much numbers may differ by rounding alone."""
     sizes = [
