@@ -84,7 +84,8 @@ def plain(output: Any) -> Any:
             return dict(output.items())
         if values.ndim == 1:
             return values
-        if values.dtype.kind in "biuf" and not named and _counted(output.columns):
+        counted = list(output.columns) == list(range(len(output.columns)))
+        if values.dtype.kind in "biuf" and not named and counted:
             return values
         columns = {name: output[name].to_numpy() for name in output.columns}
         return {"index": output.index.to_numpy(), **columns} if named else columns
@@ -98,11 +99,6 @@ def plain(output: Any) -> Any:
 def _is_table(output: Any) -> bool:
     """Return whether an output is a table or a column of pandas."""
     return hasattr(output, "iloc") and hasattr(output, "to_numpy")
-
-
-def _counted(names: Any) -> bool:
-    """Return whether the columns of a table have no names but their places."""
-    return list(names) == list(range(len(names)))
 
 
 _DAY_ONE = datetime.datetime(1970, 1, 1)

@@ -299,8 +299,6 @@ def _as_numbers(output: Any) -> np.ndarray | None:
             return np.array(float(output))
         except OverflowError:
             return None
-    if isinstance(output, (str, bytes, Raised)) or output is None:
-        return None
     if isinstance(output, (numbers.Complex, np.ndarray, list, tuple)) or hasattr(
         output, "__array__"
     ):
@@ -412,7 +410,7 @@ def _records(data: Any, relation: str | None) -> tuple[Any, list[Any]] | None:
     if parts is None:
         return None
     if len(parts) == 2:
-        lengths = len(parts[0]), len(parts[1])
+        lengths = parts[0].shape[0], parts[1].shape[0]
         if relation is None and (parts[0].ndim == 1 or lengths[0] != lengths[1]):
             return None  # not rows and labels
         if lengths[0] != lengths[1]:
@@ -422,19 +420,6 @@ def _records(data: Any, relation: str | None) -> tuple[Any, list[Any]] | None:
     kind = tuple(part.shape[1:] for part in parts)
     keys = [_keys(part) for part in parts]
     return kind, keys[0] if len(keys) == 1 else list(zip(*keys))
-
-
-class _Sparse:
-    """A sparse matrix in canonical form, with a length."""
-
-    def __init__(self, matrix: Any) -> None:
-        self.matrix = sp.csr_array(matrix)
-        self.matrix.sum_duplicates()
-        self.matrix.eliminate_zeros()
-        self.shape, self.ndim = self.matrix.shape, 2
-
-    def __len__(self) -> int:
-        return int(self.shape[0])
 
 
 def _parts(data: Any) -> list[Any] | None:
@@ -451,9 +436,12 @@ def _parts(data: Any) -> list[Any] | None:
 
 
 def _array(data: Any) -> Any:
-    """Return a dense or sparse array of records, or None."""
+    """Return a dense array, or a sparse one in canonical form, of records, or None."""
     if sp.issparse(data):
-        return _Sparse(data)
+        rows = sp.csr_array(data)
+        rows.sum_duplicates()
+        rows.eliminate_zeros()
+        return rows
     if isinstance(data, (list, tuple)) or hasattr(data, "__array__"):
         try:
             array = np.asarray(as_array(data))
@@ -465,14 +453,13 @@ def _array(data: Any) -> Any:
 
 def _keys(array: Any) -> list[Any]:
     """Return one hashable key per row; equal numbers have equal keys, whatever their dtype."""
-    if isinstance(array, _Sparse):
-        rows = array.matrix
+    if sp.issparse(array):
         return [
             (
-                rows.indices[lo:hi].astype(np.int64).tobytes(),
-                (rows.data[lo:hi] + 0.0).astype(np.float64).tobytes(),
+                array.indices[lo:hi].astype(np.int64).tobytes(),
+                (array.data[lo:hi] + 0.0).astype(np.float64).tobytes(),
             )
-            for lo, hi in zip(rows.indptr[:-1], rows.indptr[1:])
+            for lo, hi in zip(array.indptr[:-1], array.indptr[1:])
         ]
     if array.dtype.kind not in "biuf":
         return [hashable(row) for row in array.tolist()]

@@ -78,8 +78,8 @@ def violation(
                 f"densities of {worst.law} noise has no bound here"
             )
         adds_up = worst.law == "laplace" and worst.same_scale
-        shown = f"shift/scale adds up to {epsilon:.4g}" if adds_up else ""
-        return f"epsilon >= {epsilon:.4g} where {level:.4g} is claimed{shown and ': ' + shown}"
+        shown = f": shift/scale adds up to {epsilon:.4g}" if adds_up else ""
+        return f"epsilon >= {epsilon:.4g} where {level:.4g} is claimed{shown}"
     level += off
     normal = [e for e in normal if e.seen == EVERYWHERE]
     mu = math.sqrt(sum(((e.center[1] - e.center[0]) / e.spread[0]) ** 2 for e in normal))
