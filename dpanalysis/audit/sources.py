@@ -47,6 +47,7 @@ from .tape import (
     Tape,
     active_tape,
     current,
+    mark_set,
     played,
 )
 from .torch_sources import torch_default, torch_names
@@ -222,7 +223,7 @@ class _RecordingState(_RandomState, metaclass=_SubstituteMeta):
         return self.get_state()
 
     def set_state(self, state: Any) -> None:
-        _mark_set(self._keyed)
+        mark_set(self._keyed)
         super().set_state(state)
 
     def _source(self, key: Any) -> Any:
@@ -285,15 +286,8 @@ def _legacy_seed(seed: Any = None) -> None:
 
 
 def _legacy_set_state(state: Any) -> None:
-    _mark_set(True)
+    mark_set()
     _REAL["global"].set_state(state)
-
-
-def _mark_set(keyed: bool) -> None:
-    """Mark the tape: unlike the real source, a tape does not repeat numbers of a restored state."""
-    tape = active_tape()
-    if tape is not None and keyed:
-        tape.marks.add(SET)
 
 
 class _Global:
@@ -364,14 +358,12 @@ def _system_below(self: Any, count: int) -> int:
 # The module ``random``
 
 
-_PLAIN_NOISE = {
-    "gauss": ("normal", ("mu", "sigma"), (0.0, 1.0)),
-    "normalvariate": ("normal", ("mu", "sigma"), (0.0, 1.0)),
-    "expovariate": ("exponential", ("lambd",), (1.0,)),
-    "uniform": ("uniform", ("a", "b"), (0.0, 1.0)),
+_PLAIN_NOISE = {  # method -> law, and its parameters with their defaults
+    "gauss": ("normal", {"mu": 0.0, "sigma": 1.0}),
+    "normalvariate": ("normal", {"mu": 0.0, "sigma": 1.0}),
+    "expovariate": ("exponential", {"lambd": 1.0}),
+    "uniform": ("uniform", {"a": 0.0, "b": 1.0}),
 }
-
-
 _PLAIN_OTHER = (
     *("triangular", "betavariate", "gammavariate", "lognormvariate", "vonmisesvariate"),
     *("paretovariate", "weibullvariate"),
@@ -392,7 +384,7 @@ class _RecordingRandom(_Random, metaclass=_SubstituteMeta):
     )
 
     def setstate(self, state: Any) -> None:
-        _mark_set(self._keyed)
+        mark_set(self._keyed)
         super().setstate(state)
 
     def seed(self, a: Any = None, version: int = 2) -> None:
@@ -422,8 +414,8 @@ class _RecordingRandom(_Random, metaclass=_SubstituteMeta):
             return tape.coin(
                 coin, extreme, value, lambda rng: _extreme_plain(rng, name, value, args)
             )
-        law, names, defaults = _PLAIN_NOISE[name]
-        given = {**dict(zip(names, defaults)), **dict(zip(names, args)), **options}
+        law, defaults = _PLAIN_NOISE[name]
+        given = {**defaults, **dict(zip(defaults, args)), **options}
         place, scale = ([0.0, *given.values()])[-2:]
         scale = 1.0 / scale if law == "exponential" else scale - (place if law == "uniform" else 0)
         return float(tape.record(Draw(key, law, True, place, scale, np.array(value)), extreme))
@@ -646,7 +638,7 @@ def _replace_generators(
     seeded: dict[str, tuple[Any, Any]] = {}
 
     def substitute(name: str, value: Any) -> Any:
-        generator = _keyed_generator(value)
+        generator = _KEYED[type(value)]()
         seed = _entropy(value) if type(value) is _Generator else _small_seed(value)
         if seed is not None:
             seeded[name] = generator, seed
@@ -654,14 +646,14 @@ def _replace_generators(
 
     for space in spaces:
         for name, value in list(space.items()):
-            if _is_generator(value):
+            if type(value) in _KEYED:
                 space[name] = substitute(name, value)
                 undo.append(partial(space.__setitem__, name, value))
     names = getattr(getattr(code, "__code__", None), "co_freevars", ())
     for name, cell in zip(names, getattr(code, "__closure__", None) or ()):
         with contextlib.suppress(ValueError):  # an empty cell
             value = cell.cell_contents
-            if _is_generator(value):
+            if type(value) in _KEYED:
                 cell.cell_contents = substitute(name, value)
                 undo.append(partial(setattr, cell, "cell_contents", value))
     return seeded
@@ -690,14 +682,11 @@ def _small_seed(source: Any) -> int | None:
     return None
 
 
-def _is_generator(value: Any) -> bool:
-    return type(value) in (_Generator, _RandomState, _Random)
-
-
-def _keyed_generator(value: Any) -> Any:
-    if type(value) is _Generator:
-        return RecordingGenerator(np.random.PCG64(), keyed=True)
-    return _RecordingState() if type(value) is _RandomState else _RecordingRandom()
+_KEYED: dict[type, Callable[[], Any]] = {  # class of a generator -> its substitute on the tape
+    _Generator: lambda: RecordingGenerator(np.random.PCG64(), keyed=True),
+    _RandomState: _RecordingState,
+    _Random: _RecordingRandom,
+}
 
 
 def play(tape: Tape, run: Callable[[Any], Any]) -> Any:

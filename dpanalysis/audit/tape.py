@@ -291,14 +291,20 @@ def active_tape() -> Tape | None:
     return tape
 
 
-_PACKAGE = Path(__file__).parents[1]
+def mark_set(keyed: bool = True) -> None:
+    """Mark the tape: unlike the real source, a tape does not repeat numbers of a restored state."""
+    tape = active_tape()
+    if tape is not None and keyed:
+        tape.marks.add(SET)
+
+
 _INSIDE = (
     *(
         str(Path(__file__).with_name(name))
         for name in ("tape.py", "sources.py", "torch_sources.py")
     ),
     *(str(Path(str(library.__file__)).parent) for library in (np, scipy)),
-    str(_PACKAGE / "privacy"),
+    str(Path(__file__).parents[1] / "privacy"),
     *(str(module.__file__) for module in (random, contextlib)),
     str(Path(os.__file__).with_name("secrets.py")),
     *([str(Path(spec.origin).parent)] if (spec := find_spec("torch")) and spec.origin else []),

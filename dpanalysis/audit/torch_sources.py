@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .coins import extreme_integers, extreme_uniform
-from .tape import SET, Draw, active_tape
+from .tape import Draw, active_tape, mark_set
 
 # Function, or method of tensors -> its law and the names of its parameters.
 _TORCH: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -80,9 +80,9 @@ def _torch_call(name: str, law: str, names: tuple[str, ...], real: Any) -> Calla
 
 
 class _Default:
-    """Usage of PyTorch's default generator."""
+    """Usage of PyTorch's default generator, and its last recorded seed."""
 
-    was_used = False
+    was_used, seed = False, 0
 
 
 def torch_default() -> dict[str, tuple[Any, Any]]:
@@ -99,13 +99,10 @@ def torch_default() -> dict[str, tuple[Any, Any]]:
     return {"PyTorch's default generator": (_Default, seed)}
 
 
-_default_seed: dict[str, int] = {}  # the last recorded seed of the default generator
-
-
 def _note_default(torch: Any, tape: Any) -> None:
     """Record a seed of the default generator that was set by the generator's own method."""
     seed = torch.default_generator.initial_seed()
-    if seed != _default_seed["seed"] and not tape.torch_is_seeded:
+    if seed != _Default.seed and not tape.torch_is_seeded:
         tape.torch_is_drawn, tape.torch_is_seeded = tape.note_seed(seed, lambda: None), True
 
 
@@ -170,7 +167,7 @@ def torch_names() -> list[tuple[Any, str, Any]]:
     ):
         named.append((kind, "rsample", _torch_call("rsample", law, (), kind.rsample)))
     real_seed, real_fresh = torch.manual_seed, torch.seed
-    _default_seed["seed"] = torch.default_generator.initial_seed()
+    _Default.seed = torch.default_generator.initial_seed()
 
     def manual_seed(seed: Any) -> Any:
         tape = active_tape()
@@ -178,19 +175,17 @@ def torch_names() -> list[tuple[Any, str, Any]]:
             tape.torch_is_drawn = tape.note_seed(seed, lambda: None)
             tape.torch_is_seeded = True
         generator = real_seed(seed)
-        _default_seed["seed"] = generator.initial_seed()
+        _Default.seed = generator.initial_seed()
         return generator
 
     def fresh_seed() -> int:
-        _default_seed["seed"] = real_fresh()
-        return _default_seed["seed"]
+        _Default.seed = real_fresh()
+        return _Default.seed
 
     real_set = torch.set_rng_state
 
     def set_rng_state(state: Any) -> None:
-        tape = active_tape()
-        if tape is not None:
-            tape.marks.add(SET)
+        mark_set()
         real_set(state)
 
     return [
