@@ -29,10 +29,10 @@ from ..losses import Logistic
 from ..methods.base import AdaptiveMethod, Method, Step
 from ..privacy import mechanisms
 from ..privacy.accounting.accountant import epsilon
+from ..privacy.accounting.events import Event, unrolled
 from ..privacy.accounting.relations import Budget, part_of
 from ..privacy.accounting.sampling import EpochSampling, Sampling
 from ..privacy.budget import Filter
-from ..privacy.events import Event, Repeated
 from ..privacy.facts import PublicFacts
 from ..privacy.oracle import Batch, PrivateOracle
 from ..problems.base import Problem
@@ -184,12 +184,8 @@ class _PlannedRun(Loop):
 
 def _unrolled(events: Any) -> Iterator[Event]:
     """Yield events one by one, expanding repeated events."""
-    for event in events:
-        if isinstance(event, Repeated):
-            for _ in range(event.count):
-                yield from _unrolled([event.event])
-        else:
-            yield event
+    for single, count in map(unrolled, events):
+        yield from itertools.repeat(single, count)
 
 
 # Runs that must give the same results
