@@ -50,9 +50,9 @@ def values_of(score: Score | None, outcomes: Outcomes) -> np.ndarray:
         return score(outcomes.values)
 
 
-def unit_of(score: Score | None) -> Unit:
-    """Return the unit of a fitted score; log-ratios and log-odds need none."""
-    return score.unit if isinstance(score, Linear) else Unit()
+def unit_of(score: Score | None) -> tuple[float, float]:
+    """Return the location and scale of a fitted score; log-ratios and log-odds need none."""
+    return score.unit if isinstance(score, Linear) else (0.0, 1.0)
 
 
 @dataclass(frozen=True)
@@ -85,29 +85,13 @@ class Norm:
         return "max |output|" if self.kind == "max |.|" else f"{self.kind}(output)"
 
 
-@dataclass(frozen=True)
-class Unit:
-    """The location and scale of a score, which make scores of separate fits comparable."""
-
-    middle: float = 0.0
-    spread: float = 1.0
-
-    def standardize(self, scores: np.ndarray) -> np.ndarray:
-        """Return scores of location 0 and scale 1."""
-        return (scores - self.middle) / self.spread
-
-    def restore(self, scores: np.ndarray) -> np.ndarray:
-        """Undo :meth:`standardize`."""
-        return self.middle + self.spread * scores
-
-
 @dataclass(frozen=True, eq=False)
 class Linear:
     """A weighted sum of coordinates."""
 
     weights: np.ndarray
     index: np.ndarray
-    unit: Unit = Unit()
+    unit: tuple[float, float] = (0.0, 1.0)  # location and scale, to compare separate fits
 
     def __call__(self, values: np.ndarray) -> np.ndarray:
         return values[:, self.index] @ self.weights

@@ -127,7 +127,7 @@ def poisson(n: int, rate: float) -> Subsampling:
         return np.array(
             [
                 rate ** len(b) * (1.0 - rate) ** (records - len(b))
-                if max(b, default=0) < records or not b
+                if max(b, default=-1) < records
                 else 0.0
                 for b in batches
             ]

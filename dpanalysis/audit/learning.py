@@ -32,7 +32,6 @@ from .events import (
     Score,
     Trees,
     Union,
-    Unit,
     bounded,
     row_keys,
     unit_of,
@@ -137,8 +136,7 @@ def _linear(plain: tuple[np.ndarray, np.ndarray], index: np.ndarray) -> dict[str
         if np.isfinite(length) and length > 0.0:
             weights = weights / length
             middle, width = _scale((pooled @ weights)[:, None])
-            unit = Unit(float(middle[0]), float(width[0]))
-            scores[name] = Linear(weights, index, unit)
+            scores[name] = Linear(weights, index, (float(middle[0]), float(width[0])))
     return scores
 
 
@@ -404,14 +402,18 @@ def _lines(trial: _Trial) -> Iterator[_Family]:
         scores = trial.scores
     else:
         # Thresholds are chosen for standardized scores, then restored to the final score's unit.
-        parts = [[unit_of(f.score).standardize(x) for x in f.held_scores] for f in trial.folds]
+        parts = []
+        for fold in trial.folds:
+            location, scale = unit_of(fold.score)
+            parts.append([(x - location) / scale for x in fold.held_scores])
         scores = np.concatenate([x for x, _ in parts]), np.concatenate([y for _, y in parts])
     ordered = [np.sort(s[~np.isnan(s)]) for s in scores]
     thresholds = _thresholds(np.sort(np.concatenate(ordered), kind="stable"))
     if not thresholds.size:
         return
     below = [np.searchsorted(s, thresholds) for s in ordered]
-    kept = thresholds if trial.scores is not None else unit_of(final).restore(thresholds)
+    location, scale = unit_of(final)
+    kept = thresholds if trial.scores is not None else location + scale * thresholds
 
     def line(above: bool) -> Callable[[int], Line]:
         return lambda place: Line(final, float(kept[place]), above)

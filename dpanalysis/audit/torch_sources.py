@@ -117,14 +117,14 @@ def _extreme(rng: np.random.Generator, name: str, value: Any, args: Any, options
         ends = [each for each in args if isinstance(each, int)][:2]
         low, top = ends if len(ends) == 2 else (0, *ends)
         found = extreme_integers(rng, drawn, options.get("low", low), options.get("high", top) - 1)
-    elif name == "multinomial" and not options.get("replacement", len(args) > 2 and args[2]):
-        weights = (args[0] if args else options["input"]).detach().cpu().numpy()
-        chance = np.where(weights > 0, rng.random(weights.shape), -1.0)
-        found = np.argsort(-chance, axis=-1)[..., : drawn.shape[-1]]
     elif name == "multinomial":
-        weights = (args[0] if args else options["input"]).detach().cpu().numpy()
-        chance = rng.random((*drawn.shape, weights.shape[-1])) * (weights > 0)[..., None, :]
-        found = np.argmax(chance, axis=-1)
+        possible = (args[0] if args else options["input"]).detach().cpu().numpy() > 0
+        if options.get("replacement", len(args) > 2 and args[2]):
+            chance = rng.random((*drawn.shape, possible.shape[-1])) * possible[..., None, :]
+            found = np.argmax(chance, axis=-1)
+        else:
+            chance = np.where(possible, rng.random(possible.shape), -1.0)
+            found = np.argsort(-chance, axis=-1)[..., : drawn.shape[-1]]
     else:
         return None
     if not kept:

@@ -77,7 +77,7 @@ class ParsedClaim:
         """The pairs of probabilities that the claim allows."""
         return GaussianLimit() if self.name == "mu" else ApproximateLimit(self.delta)
 
-    def judged(self, bound: float, confidence: float) -> dict[str, Any]:
+    def judged(self, bound: float, confidence: float, *notes: str) -> dict[str, Any]:
         """Return the fields of :class:`VerdictBase` for a lower bound on the parameter."""
         return {
             "refuted": bound > self.level,
@@ -86,7 +86,7 @@ class ParsedClaim:
             "claim": self.level,
             "delta": self.delta,
             "confidence": confidence,
-            "notes": self.notes,
+            "notes": self.notes + notes,
         }
 
 
@@ -436,7 +436,7 @@ def verify_privacy(
         vectorized=bool(vectorized),
     )
     return Verdict(
-        **(asked.judged(found.level, confidence) | {"notes": asked.notes + found.notes}),
+        **asked.judged(found.level, confidence, *found.notes),
         event=found.event,
         likelier=found.likelier,
         counts=found.counts,
