@@ -58,16 +58,13 @@ class Plain(Density):
                 break
             mode = highest
         peak = float(values(np.array([mode]))[0])
-        ends, faded = [], []
-        for sign in (-1.0, 1.0):
-            end = _end(values, mode, sign)
-            ends.append(end)
-            faded.append(float(values(np.array([end]))[0]) < _FADED * peak)
+        low, high = (_end(values, mode, sign) for sign in (-1.0, 1.0))
+        faded = values(np.array([low, high])) < _FADED * peak
 
         def logpdf(x: Array) -> Array:
             return np.log(values(x))
 
-        return cls(logpdf, (mode,), (ends[0], ends[1]), (faded[0], faded[1]))
+        return cls(logpdf, (mode,), (low, high), (bool(faded[0]), bool(faded[1])))
 
 
 def _vectorized(name: str, pdf: Callable[[Any], Any]) -> Callable[[Array], Array]:

@@ -30,17 +30,17 @@ _POSITIVE = ("exponential", "other", "uniform")  # laws for which numbers near 0
 
 # Method -> law, and its parameters (location, scale) in the order of the arguments, with their
 # defaults. The parameters of "uniform" are its ends.
-NOISE: dict[str, tuple[str, tuple[tuple[str, float], ...]]] = {
-    "normal": ("normal", (("loc", 0.0), ("scale", 1.0))),
-    "laplace": ("laplace", (("loc", 0.0), ("scale", 1.0))),
-    "logistic": ("logistic", (("loc", 0.0), ("scale", 1.0))),
-    "gumbel": ("gumbel", (("loc", 0.0), ("scale", 1.0))),
-    "uniform": ("uniform", (("low", 0.0), ("high", 1.0))),
-    "exponential": ("exponential", (("scale", 1.0),)),
-    "standard_normal": ("normal", ()),
-    "randn": ("normal", ()),
-    "standard_exponential": ("exponential", ()),
-    "standard_cauchy": ("cauchy", ()),
+NOISE: dict[str, tuple[str, dict[str, float]]] = {
+    "normal": ("normal", {"loc": 0.0, "scale": 1.0}),
+    "laplace": ("laplace", {"loc": 0.0, "scale": 1.0}),
+    "logistic": ("logistic", {"loc": 0.0, "scale": 1.0}),
+    "gumbel": ("gumbel", {"loc": 0.0, "scale": 1.0}),
+    "uniform": ("uniform", {"low": 0.0, "high": 1.0}),
+    "exponential": ("exponential", {"scale": 1.0}),
+    "standard_normal": ("normal", {}),
+    "randn": ("normal", {}),
+    "standard_exponential": ("exponential", {}),
+    "standard_cauchy": ("cauchy", {}),
 }
 # Methods without location and scale: noise of other laws, and coins (all discrete randomness).
 OTHER_NOISE = frozenset(
@@ -224,7 +224,7 @@ class Tape:
         state: Callable[[], Any] | None = None,
     ) -> Any:
         """Record one call of a method of NumPy's generators and return its value."""
-        law, parameters = NOISE.get(name, (name if name in COINS else "other", ()))
+        law, parameters = NOISE.get(name, (name if name in COINS else "other", {}))
         key = self.key(name)
         extreme = self.extreme_stream(key, keyed, state)
         with self.paused():
@@ -235,8 +235,8 @@ class Tape:
             return self.coin(
                 coin, extreme, value, lambda rng: extreme_coin(rng, name, value, args, options)
             )
-        given = dict(zip((each for each, _ in parameters), args))
-        first, *rest = [options.get(n, given.get(n, d)) for n, d in parameters] or [1.0]
+        given = {**parameters, **dict(zip(parameters, args)), **options}
+        first, *rest = [given[each] for each in parameters] or [1.0]
         place, scale = (first, rest[0]) if rest else (0.0, first)
         if law == "uniform":
             place, scale = np.asarray(place), np.subtract(scale, place)
