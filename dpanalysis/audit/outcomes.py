@@ -438,7 +438,7 @@ def _parts(data: Any) -> list[Any] | None:
 def _array(data: Any) -> Any:
     """Return a dense array, or a sparse one in canonical form, of records, or None."""
     if sp.issparse(data):
-        rows = sp.csr_array(data)
+        rows = sp.csr_array(data, copy=True)
         rows.sum_duplicates()
         rows.eliminate_zeros()
         return rows

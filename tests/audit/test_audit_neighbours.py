@@ -5,6 +5,7 @@ import pytest
 import scipy.sparse as sp
 
 from dpanalysis import ERM, Budget, RowBound, losses
+from dpanalysis.audit.outcomes import check_neighbours
 from dpanalysis.audit.verify import verify_privacy
 
 
@@ -93,3 +94,15 @@ def test_the_relation_of_a_budget_is_used():
         verify_privacy(untouched, X, X[1:], Budget(1.0), samples=1_000)
     with pytest.raises(ValueError, match="without one row"):
         verify_privacy(untouched, X, OTHER, Budget(1.0, relation=ADD), samples=1_000)
+
+
+def test_sparse_records_are_left_as_they_are():
+    """Explicit zeros and duplicates of the caller's arrays were removed in place."""
+    data = sp.csr_array((np.array([1.0, 0.0, 2.0, 3.0]), [1, 0, 1, 1], [0, 2, 4]), shape=(2, 2))
+    other = data.copy()
+    other.data[0] = 5.0
+    stored = data.data.copy(), data.indices.copy()
+    check_neighbours(data, other, "replace_one")
+    np.testing.assert_array_equal(data.data, stored[0])
+    np.testing.assert_array_equal(data.indices, stored[1])
+    assert data.nnz == other.nnz == 4
