@@ -170,12 +170,9 @@ class _Traced(np.ndarray):
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
         learned = tuple(dict.fromkeys(fits_in([*inputs, *options.values()])))
         given = [np.asarray(each) if isinstance(each, _Traced) else each for each in inputs]
+        written = options.get("out", inputs[:1] if method == "at" else ())
         if "out" in options:
-            outs = options["out"]
-            options["out"] = tuple(None if out is None else np.asarray(out) for out in outs)
-            written = outs
-        else:
-            written = inputs[:1] if method == "at" else ()
+            options["out"] = tuple(None if out is None else np.asarray(out) for out in written)
         for each in written:
             if isinstance(each, _Traced):
                 each.learned = learned

@@ -20,7 +20,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from .._validation import refuse_mask
-from .columns import LearnedRanges, PublicColumns, learned_by, tables_traced, with_columns
+from .columns import LearnedRanges, PublicColumns, fits_in, learned_by, tables_traced, with_columns
 
 _UNFILLED = "FILL IN"
 
@@ -408,7 +408,7 @@ class PublicEncoder(TransformerMixin, BaseEstimator):
         n, names = len(cells[0]), list(self._domain)
         values = np.empty((n, len(names)))
         places = np.empty((n, len(names)), dtype=np.int32)
-        width, wrong = 0, []
+        width, wrong = 0, list[tuple[int, str, Any, str]]()
         for k, (name, domain) in enumerate(self._domain.items()):
             try:
                 if isinstance(domain, NumericDomain):
@@ -418,10 +418,10 @@ class PublicEncoder(TransformerMixin, BaseEstimator):
                     values[:, k] = 1.0
                     places[:, k] = width + _codes(name, domain, cells[k])
             except WrongCell as error:
-                wrong.append(error)
+                wrong += error.places
             width += domain.width
         if wrong:
-            raise WrongCell([place for error in wrong for place in error.places])
+            raise WrongCell(wrong)
         if width == len(names):
             return with_columns(values, columns)
         # Tables hold no sparse rows. scikit-learn stores an estimator's ``set_output`` here.
@@ -518,10 +518,7 @@ def _learned(declared: Any) -> Iterator[LearnedRanges]:
         yield from declared.learned
     elif isinstance(declared, Mapping):  # of to_dict()
         yield from (LearnedRanges(*fit) for fit in declared.get("learned", ()))
-    for part in parts:
-        yield from learned_by(part)
-        for value in part if isinstance(part, (list, tuple)) else ():
-            yield from learned_by(value)
+    yield from fits_in(parts)
 
 
 def _names(X: Any) -> tuple[list[str] | None, int]:
