@@ -324,7 +324,9 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
     def _about_targets(self, runs: list[Run]) -> tuple[dict[str, str], list[str], list[str]]:
         loss, given = self._loss_and_method()[0], getattr(self, "class_weight", None)
         labels = "declared by the user" if self._declared else "read off y and taken as public"
-        facts = _expected(runs[0].expected)
+        facts = {}
+        if runs[0].expected:
+            facts["Expected"] = f"{_of_100(runs[0].expected)}; by sizes and bounds alone"
         if given:
             facts["Class weights"] = f"{given!r}, as given"
         stated = (
@@ -372,11 +374,6 @@ def _of_100(expected: ExpectedAccuracy) -> str:
         f"{100.0 * expected.accuracy:.0f} of 100 rows are predicted rightly, by a constant 50, and "
         "fewer of real ones"
     )
-
-
-def _expected(accuracy: ExpectedAccuracy | None) -> dict[str, str]:
-    """Return the entry of the card about the expected accuracy."""
-    return {"Expected": f"{_of_100(accuracy)}; by sizes and bounds alone"} if accuracy else {}
 
 
 def fit_blocks(

@@ -35,7 +35,7 @@ from .design import (
     in_file,
     upstream_of,
 )
-from .fits import Sketch, Spent, sketch
+from .fits import Spent, sketch
 from .runs import Run
 
 
@@ -83,12 +83,7 @@ _NO_WEIGHTS = (
 
 
 class PrivateLinearModel(BaseEstimator, ABC):
-    """Base class of the private linear estimators: all that does not depend on the kind of target.
-
-    A subclass checks its parameters and targets (:meth:`_check_parameters`, :meth:`_targets`),
-    runs the methods (:meth:`_solve`), stores their results (:meth:`_keep`), and describes them on
-    the card (:meth:`_method_facts`, :meth:`_about_targets`).
-    """
+    """Base class of the private linear estimators: what does not depend on the kind of target."""
 
     _numeric = False  # whether targets are numbers
     _chosen_privately: str  # alternative to a search, for the warning
@@ -181,7 +176,8 @@ class PrivateLinearModel(BaseEstimator, ABC):
             )
             table = sketch(X)
             past = fits.PROCESS.on(table, upstream.repeated)
-            cost = self._cost(table, budget, upstream, rng)
+            seeds, learned = {seed_state(rng)} - {None}, set(upstream.learned)
+            cost = Spent(table, 1, budget.limit, budget.delta, learned, seeds)
             past.add(cost)
             if upstream.repeated:
                 text = _SEARCHED.format(self._chosen_privately)
@@ -204,12 +200,6 @@ class PrivateLinearModel(BaseEstimator, ABC):
                     self._fit_design(D, targets, known, design, budget, rng, bounds_note, upstream)
             fits.PROCESS.spend(cost)
         return self
-
-    @staticmethod
-    def _cost(table: Sketch, budget: Budget, upstream: Upstream, rng: Any) -> Spent:
-        """Return the cost of one fit for its rows."""
-        seeds = {seed_state(rng)} - {None}
-        return Spent(table, 1, budget.limit, budget.delta, set(upstream.learned), seeds)
 
     def _fit_design(
         self,

@@ -264,12 +264,8 @@ def run(
     with whole_runs():
         result = minimize(problem, method, budget, rng=rng, record=())
     events = _counted(result.ledger)
-    found = Run(result.w[0], result.plan, events, result.epsilon(), budget.delta)
-    return replace(found, raised=_ridge(result.plan) > _ridge(method))
-
-
-def _ridge(of: Any) -> float:
-    return float(getattr(of, "ridge", 0.0))
+    raised = bool(getattr(result.plan, "ridge", 0.0) > getattr(method, "ridge", 0.0))
+    return Run(result.w[0], result.plan, events, result.epsilon(), budget.delta, raised=raised)
 
 
 def rule_facts(
