@@ -444,9 +444,14 @@ class NonconvexRisk(EmpiricalRisk):
 
 
 class SmoothRisk(EmpiricalRisk):
-    """Empirical risks with second derivatives: the Hessian, its products, and minimizers."""
+    """Risks of linear predictions, whose gradients the row norms bound: Hessians, minimizers."""
 
+    loss: Any
     _solution: np.ndarray | None = None
+
+    @abstractmethod
+    def radius(self, order: int) -> float:
+        """Return the public bound on every ``||x_i||_order``, order 1 or 2; inf if none."""
 
     @abstractmethod
     def _hessian_sum(self, w: Any, rows: Any = None) -> Any:
@@ -466,6 +471,32 @@ class SmoothRisk(EmpiricalRisk):
 
     def _check_smooth(self, what: str) -> None:
         """Raise ValueError if the loss is not smooth, naming the method that needs it."""
+
+    def weak_growth(self, w: Any) -> tuple[float, float]:
+        """Return ``(beta1, beta2)`` of the loss for rows within the public bound, at any ``w``."""
+        return growth_of_rows(self.loss, self.radius(2))
+
+    def check_clipping(self, clipping: Clipping | None) -> None:
+        """Raise unless the rule bounds the gradient of every possible record.
+
+        The decision uses the loss and the public row bound, never the data. Raises ValueError if
+        the bound can fail, as for :class:`~dpanalysis.clipping.Value` with too small a ``beta1`` or
+        without a row bound. (The sums enforce the clip norm anyway; this reports mistakes.)
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from dpanalysis import ERM, RowBound, clipping, losses
+        >>> problem = ERM(np.ones((1, 1)), [1], losses.Logistic(), row_bound=RowBound(2, 2.0))
+        >>> problem.check_clipping(clipping.Value(1.0, *problem.loss.weak_growth(2.0)))
+        >>> problem.check_clipping(clipping.Value(1.0, beta1=0.5))
+        Traceback (most recent call last):
+            ...
+        ValueError: beta1 = 0.5 with beta2 = 0.0 and lower_bound = 0.0 does not bound...
+        """
+        check_clipping(clipping)
+        if clipping is not None:
+            clipping.check(self.loss, self.radius(2))
 
     def hessian(self, w: Any) -> Any:
         """Hessian of the objective: ``(d, d)``, or ``(R, d, d)`` for ``w`` of ``(R, d)``.
@@ -610,43 +641,7 @@ def check_regularizer(regularizer: Any) -> None:
 # Public facts of linear predictors
 
 
-class BoundedRisk(SmoothRisk):
-    """Risks of one or several linear predictions, whose gradients the row norms bound."""
-
-    loss: Any
-
-    @abstractmethod
-    def radius(self, order: int) -> float:
-        """Return the public bound on every ``||x_i||_order``, order 1 or 2; inf if none."""
-
-    def weak_growth(self, w: Any) -> tuple[float, float]:
-        """Return ``(beta1, beta2)`` of the loss for rows within the public bound, at any ``w``."""
-        return growth_of_rows(self.loss, self.radius(2))
-
-    def check_clipping(self, clipping: Clipping | None) -> None:
-        """Raise unless the rule bounds the gradient of every possible record.
-
-        The decision uses the loss and the public row bound, never the data. Raises ValueError if
-        the bound can fail, as for :class:`~dpanalysis.clipping.Value` with too small a ``beta1`` or
-        without a row bound. (The sums enforce the clip norm anyway; this reports mistakes.)
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from dpanalysis import ERM, RowBound, clipping, losses
-        >>> problem = ERM(np.ones((1, 1)), [1], losses.Logistic(), row_bound=RowBound(2, 2.0))
-        >>> problem.check_clipping(clipping.Value(1.0, *problem.loss.weak_growth(2.0)))
-        >>> problem.check_clipping(clipping.Value(1.0, beta1=0.5))
-        Traceback (most recent call last):
-            ...
-        ValueError: beta1 = 0.5 with beta2 = 0.0 and lower_bound = 0.0 does not bound...
-        """
-        check_clipping(clipping)
-        if clipping is not None:
-            clipping.check(self.loss, self.radius(2))
-
-
-class LinearRisk(BoundedRisk):
+class LinearRisk(SmoothRisk):
     """Public constants of a loss of one linear prediction, to which noise is calibrated."""
 
     loss: Loss

@@ -13,7 +13,7 @@ from ...losses import Logistic
 from ...privacy.facts import Block
 from ...regularizers import Regularizer
 from ..base import find_minimizer, separated_below
-from ..empirical import BoundedRisk
+from ..empirical import SmoothRisk
 from ..row_bound import RowBound, as_blocks
 from ..rows.checks import as_float64, is_sparse
 from .base import Network
@@ -41,7 +41,7 @@ class CrossEntropy:
         return Logistic().weak_growth(self.lipschitz * row_norm, beta1)
 
 
-class Softmax(Network, BoundedRisk):
+class Softmax(Network, SmoothRisk):
     r"""Softmax regression: cross-entropy of K linear scores, plus a public penalty.
 
     .. math:: F(w) = \frac1n \sum_{i=1}^n -\ln p_{y_i}(x_i) + r(w), \qquad
