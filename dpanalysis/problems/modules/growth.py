@@ -11,12 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from ...theory.value_clipping import LayerSizes, growth_of_layers, spectral_bound
-from ..empirical import NonconvexRisk, growth_of_rows
 from ..networks.softmax import CrossEntropy
-from ..row_bound import RowBound, implied_radius
 from .network import ModuleNetwork
 from .per_sample import flattened_layers, is_modified
-from .records import Records, StoredRecords
 
 
 class _Link(NamedTuple):
@@ -94,35 +91,6 @@ class Chain:
     def sizes(self) -> list[LayerSizes]:
         """Return the sizes of each layer at the current parameters."""
         return [_LAYERS[type(link.layer)](link, self._network) for link in self._links]
-
-
-class GrowingRisk(NonconvexRisk):
-    """The mean loss of a module, with its constants for value clipping."""
-
-    row_bounds: tuple[RowBound, ...]
-    loss: Any
-    _records: Records | StoredRecords
-    _network: ModuleNetwork
-    _chain: Chain | None = None
-
-    def weak_growth(self, w: Any) -> tuple[Any, float]:
-        """Return ``(beta1, beta2)`` of the weak growth condition at these parameters; beta2 is 0.
-
-        Supports a Sequential of Linear, Conv1d, Conv2d, pooling, ReLU, Tanh and Flatten, with a
-        loss given by name and samples within a public row bound; otherwise a ValueError names what
-        is missing. The proof is in :class:`~dpanalysis.problems.modules.growth.Chain`; the spectral
-        norms are upper bounds (:func:`~dpanalysis.theory.spectral_bound`).
-        """
-        radius = implied_radius(self.row_bounds, 2, self._records.first[0][0].numel())
-        growth_of_rows(CrossEntropy(), radius)
-        if self._chain is None:
-            self._chain = Chain(self._network, self._records.first[0][:1], self.loss)
-        iterate = self._iterate("w", w)
-        found = []
-        for each in iterate if iterate.ndim == 2 else iterate[None]:
-            with self._network.at(each):
-                found.append(self._chain.beta1(radius))
-        return np.array(found) if iterate.ndim == 2 else found[0], 0.0
 
 
 def _refusal(layer: Any) -> str:

@@ -15,9 +15,10 @@ from ...kernels.array_api import each_replicate
 from ...privacy.accounting.relations import ADD_OR_REMOVE_ONE
 from ...privacy.facts import PublicFacts
 from ...regularizers import Regularizer
-from ..empirical import check_regularizer
-from ..row_bound import RowBound, as_bounds
-from .growth import GrowingRisk
+from ..empirical import NonconvexRisk, check_regularizer, growth_of_rows
+from ..networks.softmax import CrossEntropy
+from ..row_bound import RowBound, as_bounds, implied_radius
+from .growth import Chain
 from .layers import module_rounding
 from .network import LOSSES, Inputs, ModuleNetwork, same_kernels
 from .per_sample import ChunkGradients
@@ -41,7 +42,7 @@ _CHUNK_BYTES = {"cpu": 3 << 23, "cuda": 1 << 29}
 _MOST_SAMPLES = {"cpu": 512, "cuda": 4096}
 
 
-class Module(GrowingRisk):
+class Module(NonconvexRisk):
     r"""Mean loss of a PyTorch module, plus a public penalty.
 
     Any :class:`torch.nn.Module` that does not mix samples: the loss of a sample is a function of
@@ -270,6 +271,7 @@ class Module(GrowingRisk):
         self._chunk_lengths = chunk_lengths(self._network, like, self._y, self.chunk)
         if self._augment is not None:
             self._augment.check(like, self._iterate("w", self._start))
+        self._chain: Chain | None = None
         self._is_samplewise: bool | None = None
         self._keeps_bits: dict[int, bool] = {}  # by the number of PyTorch's threads
 
@@ -320,6 +322,25 @@ class Module(GrowingRisk):
     def largest_iterate(self) -> float:  # type: ignore[override]
         """Size above which weights count as diverged: the product of two layers may overflow."""
         return float((1e-20 * torch.finfo(self._network.vector.dtype).max) ** 0.5)
+
+    def weak_growth(self, w: Any) -> tuple[Any, float]:
+        """Return ``(beta1, beta2)`` of the weak growth condition at these parameters; beta2 is 0.
+
+        Supports a Sequential of Linear, Conv1d, Conv2d, pooling, ReLU, Tanh and Flatten, with a
+        loss given by name and samples within a public row bound; otherwise a ValueError names what
+        is missing. The proof is in :class:`~dpanalysis.problems.modules.growth.Chain`; the spectral
+        norms are upper bounds (:func:`~dpanalysis.theory.spectral_bound`).
+        """
+        radius = implied_radius(self.row_bounds, 2, self._records.first[0][0].numel())
+        growth_of_rows(CrossEntropy(), radius)
+        if self._chain is None:
+            self._chain = Chain(self._network, self._records.first[0][:1], self.loss)
+        iterate = self._iterate("w", w)
+        found = []
+        for each in iterate if iterate.ndim == 2 else iterate[None]:
+            with self._network.at(each):
+                found.append(self._chain.beta1(radius))
+        return np.array(found) if iterate.ndim == 2 else found[0], 0.0
 
     def initial(self, rng: Any = None) -> np.ndarray:
         """Return the module's original parameters, shape ``(d,)``; nothing is random."""
