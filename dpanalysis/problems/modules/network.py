@@ -62,16 +62,6 @@ def naming_shapes(x: Inputs) -> Iterator[None]:
         ) from error
 
 
-class _Lock:
-    """A lock that is replaced by a new, free lock when copied or pickled."""
-
-    def __init__(self) -> None:
-        self.held = threading.RLock()
-
-    def __reduce__(self) -> Any:
-        return _Lock, ()
-
-
 class ModuleNetwork:
     """A private copy of a module, independent of later changes to the user's module.
 
@@ -103,7 +93,7 @@ class ModuleNetwork:
         self.slices = {n: slice(a, b) for n, a, b in zip(trained, ends, ends[1:])}
         self.size = ends[-1]
         self._trained = trained
-        self._lock = _Lock()
+        self._lock = threading.RLock()
         self._signatures: list[CallSignature] = []
         self._make_vector()
         self.gradient_layers = {slot: slot.rpartition(".")[0] for slot in self._slots}
@@ -146,6 +136,7 @@ class ModuleNetwork:
     def __getstate__(self) -> dict[str, Any]:
         self.restore()
         own = (
+            "_lock",
             "vector",
             "_loaded",
             "_state",
@@ -160,6 +151,7 @@ class ModuleNetwork:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
+        self._lock = threading.RLock()
         self._make_vector()
         self._find_layers()
 
@@ -215,7 +207,7 @@ class ModuleNetwork:
     @contextmanager
     def at(self, w: Tensor) -> Iterator[None]:
         """Set the parameters to ``w`` (d,) and keep other threads from changing them."""
-        with self._lock.held:
+        with self._lock:
             self.load(w)
             yield
 
