@@ -224,7 +224,7 @@ def described(events: Sequence[Event], on: str = "") -> str:
     return f"{words}{'; all' if len(events) > 1 else ','} on {on}" if on else words
 
 
-_ORDERS = 1.0 + np.geomspace(1e-3, 1e3, 7)  # at which the costs of others' events are looked at
+_ORDERS = 1.0 + np.geomspace(1e-3, 1e3, 7)  # at which costs of user-defined events are checked
 
 
 def _check_costs(event: Event) -> None:

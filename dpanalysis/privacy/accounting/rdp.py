@@ -22,8 +22,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy import special
 
-from ..._validation import as_scalar, check_choice, check_int, check_number, check_reals
-from .pure import _positive, amplify
+from ..._validation import as_scalar, check_choice, check_number, check_reals
+from .pure import _fraction, _positive, amplify
 
 Array: TypeAlias = NDArray[np.float64]
 
@@ -267,9 +267,7 @@ def rdp_pure_without_replacement(orders: ArrayLike, n: int, m: int, epsilon: flo
     bound is (e^x - e^t')/(1 + e^epsilon), t' = x(t): the profile above. By Zhu, Dong, Wang
     (2022) a larger profile implies a larger Renyi curve, and the bounds compose.
     """
-    a = _orders(orders)
-    n = check_int("n", n, low=1)
-    fraction = check_int("m", m, low=1, high=n) / n
+    a, fraction = _orders(orders), _fraction(n, m)
     loss = check_number("epsilon", epsilon, low=0.0, finite=False)
     if fraction == 1.0 or math.isinf(loss):
         return rdp_pure(a, loss)
@@ -561,11 +559,8 @@ def rdp_without_replacement(
     >>> rdp_without_replacement(8, 1000, 10, lambda a: rdp_gaussian(a, 2.0))
     0.00048839
     """
-    a = _orders(orders)
-    n = check_int("n", n, low=1)
-    s = check_int("m", m, low=1, high=n) / n
     pure = check_number("pure_epsilon", pure_epsilon, low=0.0, finite=False)
-    return _fixed_size(a, s, base_rdp, pure)
+    return _fixed_size(_orders(orders), _fraction(n, m), base_rdp, pure)
 
 
 def _fixed_size(a: Any, s: float, base_rdp: Curve, pure: float = math.inf) -> Any:

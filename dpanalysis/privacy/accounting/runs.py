@@ -91,14 +91,15 @@ class RunEpsilon:
         return privacy_curve(self.release, _accounted(self.relation))
 
     def __str__(self) -> str:
-        low = "" if not self.lower else f", and some data lose {_down(self.lower)}"
+        low = f", and some data lose {_digits(self.lower, ROUND_FLOOR)}" if self.lower else ""
         lines = [
             f"{self.run}; delta = {self.delta:g}",
-            f"epsilon is at most {_up(self.epsilon)}{low}: {self.relation}",
+            f"epsilon is at most {_digits(self.epsilon)}{low}: {self.relation}",
         ]
         if self.replace_one is not None and self.relation != _REPLACE:
-            lines.append(f"epsilon is at most {_up(self.replace_one)}: {_REPLACE}")
-        lines.append(f"the accountant for Poisson sampling says {_up(self.poisson)}: {self.why}")
+            lines.append(f"epsilon is at most {_digits(self.replace_one)}: {_REPLACE}")
+        poisson = _digits(self.poisson)
+        lines.append(f"the accountant for Poisson sampling says {poisson}: {self.why}")
         return "\n".join(lines)
 
 
@@ -107,15 +108,7 @@ def _accounted(relation: str) -> str:
     return REPLACE_ONE if relation == _REPLACE else ADD_OR_REMOVE_ONE
 
 
-def _up(value: float) -> str:
-    return _digits(value, ROUND_CEILING)
-
-
-def _down(value: float) -> str:
-    return _digits(value, ROUND_FLOOR)
-
-
-def _digits(value: float, rounding: str) -> str:
+def _digits(value: float, rounding: str = ROUND_CEILING) -> str:
     """Format a number with three digits or two decimals, or with six digits from a million on."""
     if value == 0.0 or not 1e-4 <= value < 1e6:
         return directed(value, 6 if value >= 1e6 else 3, rounding)
