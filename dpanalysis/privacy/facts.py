@@ -244,7 +244,7 @@ def check_facts(facts: PublicFacts, stated: PublicFacts) -> None:
     names = [each.name for each in fields(stated)]
     other = [name for name in names if getattr(facts, name, None) != getattr(stated, name)]
     raise ValueError(
-        f"facts must be problem.facts({facts.relation!r}), which every price is computed from; "
+        f"facts must be problem.facts({facts.relation!r}), from which every cost is computed; "
         f"they differ in {', '.join(other) or 'their class'}"
     )
 

@@ -62,7 +62,9 @@ class Batch:
 
     def __exit__(self, *error: object) -> None:
         """Close the batch: it answers no more queries."""
-        self._close()
+        with self._lock:
+            self._closed = True
+            self._left.clear()  # in copies of this batch, too, which share the list
 
     def gradient(
         self, w: np.ndarray, mechanism: str, scale: float, clipping: Any = None
@@ -124,11 +126,6 @@ class Batch:
                     f"{'an exact answer' if asked is None else repr(asked)} was not declared when "
                     "the batch was charged: declare all of them in oracle.batch(sampling, events)"
                 )
-
-    def _close(self) -> None:
-        with self._lock:
-            self._closed = True
-            self._left.clear()  # in copies of this batch, too, which share the list
 
 
 class PrivateOracle:
@@ -286,7 +283,7 @@ class PrivateOracle:
     @streams.setter
     def streams(self, states: Sequence[Any]) -> None:
         if len(self._ledger):
-            raise ValueError("streams must be set before the first purchase: noise would repeat")
+            raise ValueError("streams must be set before the first charge: noise would repeat")
         for source, state in zip(self._generators, states, strict=True):
             # The increment of PCG64 differs between the streams of two seeds.
             if source.bit_generator.state["state"]["inc"] != state["state"]["inc"]:
@@ -413,14 +410,14 @@ class PrivateOracle:
         self, named: Sequence[Event | None], composed: Callable[[Sequence[Event]], Event]
     ) -> None:
         """Charge the declared events as one composed event, and record it in the ledger."""
-        priced: Any = named
+        noisy: Any = named
         if None in named:
             if self._guard is not None:
                 raise PrivacyBudgetExceeded("an answer without noise has no finite privacy cost")
-            priced = [each for each in named if each is not None]
-        if not priced:
+            noisy = [each for each in named if each is not None]
+        if not noisy:
             return
-        whole = composed(priced)
+        whole = composed(noisy)
         check_event(whole, self._facts.relation)
         self._check_problem()
         if not self._checked:
@@ -526,7 +523,7 @@ class _CheckOnce:
     def __call__(self) -> None:
         if _penalty_constants(self._problem) != self._penalty:
             raise ValueError(
-                "problem.regularizer must keep the mu and L that prices are computed from, "
+                "problem.regularizer must keep the mu and L that costs are computed from, "
                 f"{self._penalty}, got {_penalty_constants(self._problem)}"
             )
         if not self._passed:

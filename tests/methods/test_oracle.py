@@ -702,7 +702,7 @@ def test_streams_are_not_set_back_after_a_purchase():
     states = oracle.streams
     oracle.streams = states
     oracle.gradient(np.zeros((1, 2)), dpa.Full(), "laplace", 1.0)
-    with pytest.raises(ValueError, match="before the first purchase"):
+    with pytest.raises(ValueError, match="before the first charge"):
         oracle.streams = states
 
 
