@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
+from dataclasses import fields
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -164,22 +165,9 @@ class EmpiricalRisk(Problem):
             self.L,
             relation,
             (self.gradient_bound(1), self.gradient_bound(2)),
-            hessian_bound=self.hessian_bound,
-            hessian_lipschitz=self.hessian_lipschitz,
-            convex_records=self.convex_records,
-            hessian_rank=self.hessian_rank,
-            value_at_zero=self.value_at_zero,
-            rounding=self.rounding,
-            hessian_trace=self.hessian_trace,
-            derivative_bounds=self.derivative_bounds,
-            derivative_corners=self.derivative_corners,
-            curvature_vanishes_at_max_slope=self.curvature_vanishes_at_max_slope,
-            lowest_value=self.lowest_value,
-            row_blocks=self.row_blocks,
-            largest_iterate=self.largest_iterate,
             max_records=None if self._size is None else self.max_records,
-            double_precision=self.double_precision,
             penalty_flat_at_zero=flat_at_zero(self.regularizer, self.d),
+            **{name: getattr(self, name) for name in _STATED},
         )
 
     def check_clipping(self, clipping: Clipping | None) -> None:
@@ -413,6 +401,10 @@ class EmpiricalRisk(Problem):
         if self.regularizer is None:
             return mean
         return mean + self.regularizer.gradient(self._reals("w", w))
+
+
+# The public facts that a risk states in attributes of the same names.
+_STATED = [each.name for each in fields(PublicFacts) if each.name in EmpiricalRisk.__annotations__]
 
 
 class NonconvexRisk(EmpiricalRisk):
