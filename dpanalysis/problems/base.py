@@ -260,17 +260,11 @@ class ColumnTable(Problem):
         none = (math.inf, math.inf)
         return PublicFacts(n, self.d, self.mu, self.L, relation, none, max_records=most)
 
-    def gradient_sum(self, w: Any, rows: Any = None, clipping: Any = None) -> Any:
-        """There is no loss: raise TypeError."""
-        self._raise_unsupported("gradient")
+    def gradient_sum(self, *arguments: Any, **named: Any) -> NoReturn:
+        """Raise TypeError: there is no loss."""
+        self._raise_unsupported("loss")
 
-    def value(self, w: Any) -> Any:
-        """There is no loss: raise TypeError."""
-        self._raise_unsupported("value")
-
-    def gradient(self, w: Any) -> Any:
-        """There is no loss: raise TypeError."""
-        self._raise_unsupported("gradient")
+    value = gradient = gradient_sum
 
 
 # Solvers
