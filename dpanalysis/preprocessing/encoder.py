@@ -1,7 +1,4 @@
-"""Encoder of tables by public domains of the columns, which are never inferred from the data.
-
-The owner of the data declares the domains, in Python or in a TOML file.
-"""
+"""Encoder of tables by public domains of the columns, which are never inferred from the data."""
 
 from __future__ import annotations
 
@@ -438,7 +435,7 @@ class PublicEncoder(TransformerMixin, BaseEstimator):
     def _cells(self, X: Any) -> list[Any]:
         """Return the columns of the domain: by name if there are names, else by place."""
         (names, found), count, places = _names(X), self.n_features_in_, self._places
-        if names is not None and self._names_in_fit() is not None:
+        if names is not None and hasattr(self, "feature_names_in_"):
             places = [_place(name, names) for name in self._domain]
         elif found != count:
             raise ValueError(
@@ -473,9 +470,10 @@ class PublicEncoder(TransformerMixin, BaseEstimator):
     def to_dict(self) -> dict[str, Any]:
         """Return the domain, what it cost, and the columns seen in :meth:`fit`, as JSON values."""
         check_is_fitted(self)
+        names = getattr(self, "feature_names_in_", None)
         return {
             "domain": {name: domain.to_dict() for name, domain in self._domain.items()},
-            "columns": self._names_in_fit(),
+            "columns": None if names is None else list(names),
         }
 
     @classmethod
@@ -485,10 +483,6 @@ class PublicEncoder(TransformerMixin, BaseEstimator):
         names = kept["columns"]
         unnamed = np.empty((0, len(kept["domain"])))
         return encoder.fit(unnamed if names is None else SimpleNamespace(columns=names))
-
-    def _names_in_fit(self) -> list[str] | None:
-        names = getattr(self, "feature_names_in_", None)
-        return None if names is None else list(names)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()

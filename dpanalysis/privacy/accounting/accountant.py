@@ -324,9 +324,6 @@ def order_of_most(events: Sequence[Event], budget: Budget) -> float:
 # Calibration
 
 
-Cost: TypeAlias = Callable[[Events, Budget, str], float]
-
-
 def calibrate(
     make_events: Callable[[float], Events],
     budget: Budget,
@@ -384,7 +381,7 @@ def calibrate(
     from scipy import optimize  # heavy, hence not at the top
 
     @cache
-    def excess(log_parameter: float, cost: Cost = spent) -> float:
+    def excess(log_parameter: float, cost: Callable[..., float] = spent) -> float:
         value = cost(make_events(math.exp(log_parameter)), budget, accountant)
         # Costs are close to power laws in the noise: on a log-log scale the search is short.
         return float(np.log(np.clip(value / budget.limit, 1e-20, 1e20)))

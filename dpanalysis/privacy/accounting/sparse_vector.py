@@ -69,9 +69,8 @@ from scipy import special
 
 from ..._validation import as_scalar, check_choice, check_int, check_number, check_positive
 from .events import Event
-from .rdp import _log_power_excess, _orders, rdp_gaussian, rdp_laplace, rdp_pure
+from .rdp import Array, _log_power_excess, _orders, rdp_gaussian, rdp_laplace, rdp_pure
 
-Array: TypeAlias = NDArray[np.float64]
 Indices: TypeAlias = NDArray[np.intp]
 
 # Relative margin for the error of the grid, added to the cost of the queries.
