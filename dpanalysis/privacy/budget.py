@@ -160,15 +160,11 @@ class Filter(NonCopyableGuard):
         super().__init__()
         self.budget = check_budget(budget)
         self.order = None if order is None else check_number("order", order, low=1, low_open=True)
-        self._cost: Callable[[Event], float]
         if budget.rho is not None or (budget.delta == 0.0):
             if order is not None:
                 raise ValueError(f"order is for budgets with delta > 0, got {order!r}")
-            pure = budget.rho is None
-            self._cost = methodcaller("pure_cost" if pure else "zcdp_cost")
-            self.notion, self.limit = ("pure" if pure else "zcdp"), budget.limit
+            self.notion, self.limit = "pure" if budget.rho is None else "zcdp", budget.limit
         elif self.order is None:
-            self._cost = methodcaller("zcdp_cost")
             self.notion, self.limit = "zcdp", epsilon_to_zcdp(budget.limit, budget.delta)
         else:
             a = self.order
@@ -179,7 +175,9 @@ class Filter(NonCopyableGuard):
                     f"order {a:g} leaves no budget: converting at delta = {budget.delta:g} "
                     f"alone costs {slack:g} of epsilon = {budget.limit:g}; take a larger order"
                 )
-            self._cost = partial(_renyi_cost, np.array([a]))
+        self._cost: Callable[[Event], float] = methodcaller(f"{self.notion}_cost")
+        if self.notion == "rdp":
+            self._cost = partial(_renyi_cost, np.array([self.order]))
         self.is_branch = False
         self._spent = 0.0
         self._compensation = 0.0  # rounding error of ``spent``, as in Kahan summation
