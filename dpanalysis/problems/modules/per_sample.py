@@ -60,12 +60,8 @@ def is_samplewise(module: nn.Module, x: Tensor) -> bool:
     return True
 
 
-def _any(layer: Any, ndim: int) -> bool:
-    return ndim >= 1
-
-
-def _behind(layer: Any, ndim: int) -> bool:
-    return ndim >= 2
+def _at_least(axes: int) -> Callable[[Any, int], bool]:
+    return lambda layer, ndim: ndim >= axes
 
 
 def _spatial(axes: int) -> Callable[[Any, int], bool]:
@@ -101,9 +97,9 @@ def _flatten(layer: Any, ndim: int) -> bool:
 
 #: For each class, a function of layer and ndim: whether the layer acts separately along axis 0.
 _AXES: dict[type, Callable[[Any, int], bool]] = {
-    nn.Linear: _behind,
-    nn.Embedding: _any,
-    nn.GroupNorm: _behind,
+    nn.Linear: _at_least(2),
+    nn.Embedding: _at_least(1),
+    nn.GroupNorm: _at_least(2),
     nn.LayerNorm: _last_axes,
     nn.RMSNorm: _last_axes,
     nn.Flatten: _flatten,
@@ -112,7 +108,7 @@ _AXES: dict[type, Callable[[Any, int], bool]] = {
     nn.Softmin: _one_axis,
     nn.GLU: _one_axis,
     nn.Softmax2d: _spatial(2),
-    nn.PReLU: _behind,
+    nn.PReLU: _at_least(2),
     nn.BatchNorm1d: _channels(2, 3),
     nn.BatchNorm2d: _channels(4),
     nn.BatchNorm3d: _channels(5),
@@ -125,7 +121,7 @@ _AXES: dict[type, Callable[[Any, int], bool]] = {
             *(nn.Hardtanh, nn.Hardsigmoid, nn.Hardswish, nn.Hardshrink, nn.Softshrink),
             *(nn.Tanhshrink, nn.Threshold),
         ),
-        _any,
+        _at_least(1),
     ),
     **{
         getattr(nn, f"{kind}{axes}d"): _spatial(axes)

@@ -212,9 +212,7 @@ def check_batch(network: ModuleNetwork, X: Inputs, y: Tensor, chunk: int) -> Non
     # Training would not notice, since it isolates samples, but the trained module would differ.
     with same_kernels(network):
         x, labels = random_samples(network, X, y, chunk)
-        network.restore()
-        together = network.losses_together(x, labels)
-        if not _close(network, together, network.losses(x, labels)):
+        if not _close(network, _losses_together(network, x, labels), network.losses(x, labels)):
             raise ValueError(f"{_MIXED}{_mixing_layer(network, x)}")
 
 

@@ -34,18 +34,14 @@ def _gru(from_input: Tensor, from_state: Tensor, state: State) -> State:
     return ((1.0 - keep) * (n + (r + s).sigmoid() * m).tanh() + keep * state[0],)
 
 
-def _tanh(from_input: Tensor, from_state: Tensor, state: State) -> State:
-    return ((from_input + from_state).tanh(),)
-
-
-def _relu(from_input: Tensor, from_state: Tensor, state: State) -> State:
-    return ((from_input + from_state).relu(),)
+def _rnn(activation: Any, from_input: Tensor, from_state: Tensor, state: State) -> State:
+    return (activation(from_input + from_state),)
 
 
 _CELLS: dict[type, Callable[[Any], tuple[Callable[..., State], int]]] = {
     nn.LSTM: lambda layer: (_lstm, 2),
     nn.GRU: lambda layer: (_gru, 1),
-    nn.RNN: lambda layer: (_tanh if layer.nonlinearity == "tanh" else _relu, 1),
+    nn.RNN: lambda layer: (partial(_rnn, getattr(torch, layer.nonlinearity)), 1),
 }
 
 
