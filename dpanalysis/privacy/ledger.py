@@ -34,8 +34,7 @@ def html_table(rows: Iterable[tuple[str, str]]) -> str:
 
 def at_each(cost: Callable[[float], float], deltas: ArrayLike) -> np.ndarray:
     """Return the cost at every delta of an array, in the shape of the array."""
-    numbers = check_reals("delta", deltas)
-    return np.array([cost(float(each)) for each in numbers.ravel()]).reshape(numbers.shape)
+    return np.asarray(np.vectorize(cost, otypes=[np.float64])(check_reals("delta", deltas)))
 
 
 class Ledger:
