@@ -143,10 +143,6 @@ def _affine(link: _Link, network: ModuleNetwork, matrix: np.ndarray, reads: int)
     )
 
 
-def _linear(link: _Link, network: ModuleNetwork) -> LayerSizes:
-    return _affine(link, network, _as_array(link.layer.weight), 1)
-
-
 def _convolution(link: _Link, network: ModuleNetwork) -> LayerSizes:
     kernel, groups = _as_array(link.layer.weight), link.layer.groups
     matrix = kernel.reshape(groups, len(kernel) // groups, -1)
@@ -161,12 +157,8 @@ def _mean(link: _Link, network: ModuleNetwork) -> LayerSizes:
     return LayerSizes(math.sqrt(_windows_per_entry(link) / (1 if fewer else entries)))
 
 
-def _slope_one(link: _Link, network: ModuleNetwork) -> LayerSizes:
-    return LayerSizes(1.0)
-
-
 _LAYERS: dict[type, Callable[[_Link, ModuleNetwork], LayerSizes]] = {
-    nn.Linear: _linear,
+    nn.Linear: lambda link, network: _affine(link, network, _as_array(link.layer.weight), 1),
     nn.Conv1d: _convolution,
     nn.Conv2d: _convolution,
     **dict.fromkeys(
@@ -175,8 +167,6 @@ _LAYERS: dict[type, Callable[[_Link, ModuleNetwork], LayerSizes]] = {
     ),
     nn.AvgPool1d: _mean,
     nn.AvgPool2d: _mean,
-    nn.ReLU: _slope_one,
     nn.Tanh: lambda link, _: LayerSizes(1.0, most=math.sqrt(link.behind.numel())),
-    nn.Flatten: _slope_one,
-    nn.Identity: _slope_one,
+    **dict.fromkeys((nn.ReLU, nn.Flatten, nn.Identity), lambda link, _: LayerSizes(1.0)),
 }
