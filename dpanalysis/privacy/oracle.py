@@ -219,7 +219,7 @@ class PrivateOracle:
         self._checked = False
         self._ledger = Ledger(facts.relation)
         self._update_noise_kind()
-        self._price: tuple[Any, ...] = ()
+        self._last_event: tuple[Any, ...] = ()
         self._write_ahead: Callable[[], None] | None = None
         self.evaluations: Counter[str] = Counter()
         self._open = threading.Lock()
@@ -394,7 +394,7 @@ class PrivateOracle:
     ) -> Event | None:
         """Return the event of one noisy gradient before amplification; None if it is exact."""
         # Cached by identity, not equality, which a user's class may define at will.
-        last = self._price
+        last = self._last_event
         plain = type(mechanism) is str and type(scale) is float
         if plain and last[:2] == (mechanism, scale) and last[2] is sampling and last[3] is clipping:
             return last[4]
@@ -403,7 +403,7 @@ class PrivateOracle:
             return None
         event = gradient_event(self._facts, sampling, mechanism, scale, clipping)
         if plain and (clipping is None or type(clipping) in BUILT_IN):  # a user's rule may change
-            self._price = mechanism, scale, sampling, clipping, event
+            self._last_event = mechanism, scale, sampling, clipping, event
         return event
 
     def _charge(
