@@ -335,10 +335,13 @@ def _check_output(output: Any, budget: Budget) -> None:
     """Raise unless the reported cost of a run is within its budget; uses public reports only."""
     reports = _reports(output)
     counted = {id(report.ledger) for report in reports if isinstance(report, (Result, Selection))}
-    learned = [report for report in reports if _is_card(report) and not hasattr(report, "ledger")]
-    counted |= {id(report) for report in learned}  # a card has the cost of its ranges
-    cost = math.fsum(_claimed(report, budget) for report in reports if id(report) not in counted)
-    cost = max(cost, math.fsum(_claimed(report, budget) for report in learned))
+    costs: dict[str, list[float]] = {"cards": [], "ranges": [], "others": []}
+    for report in reports:
+        if id(report) not in counted:
+            kind = "cards" if hasattr(report, "ledger") else "ranges"
+            costs[kind if _is_card(report) else "others"].append(_claimed(report, budget))
+    cards, ranges, others = map(math.fsum, costs.values())
+    cost = others + max(cards, ranges)  # a card includes the ranges that its model was fitted with
     if not cost <= budget.limit * (1.0 + SLACK):
         raise ValueError(
             f"candidates must run under the budget that they are given, {budget!r}, once, as "

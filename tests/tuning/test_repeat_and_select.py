@@ -583,6 +583,15 @@ def test_a_ledger_alone_is_checked_and_restated():
         _check_output(gaussian, dpa.Budget.zcdp(0.4))
 
 
+def test_learned_ranges_beside_a_result_are_added_to_its_cost():
+    """A card includes the ranges that its model was fitted with; no other report does."""
+    result, ranges = Ledger("replace_one"), LearnedRanges(0.6)
+    result.record(Pure(0.6))
+    _check_output([result, ranges], dpa.Budget(1.2))
+    with pytest.raises(ValueError, match="under the budget that they are given"):
+        _check_output([result, ranges], dpa.Budget(1.0))
+
+
 def test_a_table_that_states_the_cost_of_its_bounds_is_refused():
     """The attributes of a copied table kept the 1.2 of one run, of a choice that cost 9."""
     pandas = pytest.importorskip("pandas")
