@@ -83,7 +83,12 @@ _NO_WEIGHTS = (
 
 
 class PrivateLinearModel(BaseEstimator, ABC):
-    """Base class of the private linear estimators: what does not depend on the kind of target."""
+    """Base class of the private linear estimators: all that does not depend on the kind of target.
+
+    A subclass checks its parameters and targets (:meth:`_check_parameters`, :meth:`_targets`),
+    runs the methods (:meth:`_solve`), stores their results (:meth:`_keep`), and describes them on
+    the card (:meth:`_method_facts`, :meth:`_about_targets`).
+    """
 
     _numeric = False  # whether targets are numbers
     _chosen_privately: str  # alternative to a search, for the warning
