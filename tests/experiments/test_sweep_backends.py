@@ -294,7 +294,7 @@ def test_backends_of_others(tmp_path, monkeypatch, expected):
 def client():
     distributed = pytest.importorskip("distributed", reason="dask[distributed] is not installed")
     dask = importlib.import_module("dask")
-    options = {"dashboard_address": None, "silence_logs": "CRITICAL"}
+    options = {"dashboard_address": ":0", "silence_logs": "CRITICAL"}
     with (
         dask.config.set({"distributed.scheduler.allowed-failures": 0}),
         distributed.LocalCluster(n_workers=2, threads_per_worker=1, **options) as cluster,
@@ -327,7 +327,7 @@ def at_once(index, folder):
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_dask_runs_no_more_calls_at_once_than_jobs(tmp_path, jobs):
     distributed = pytest.importorskip("distributed", reason="dask[distributed] is not installed")
-    options = {"n_workers": 1, "threads_per_worker": 3, "dashboard_address": None}
+    options = {"n_workers": 1, "threads_per_worker": 3, "dashboard_address": ":0"}
     with (
         distributed.LocalCluster(processes=False, **options) as cluster,
         distributed.Client(cluster) as client,

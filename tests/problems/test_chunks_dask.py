@@ -137,7 +137,7 @@ def test_chunks_that_change_stay_within_their_bound(data):
 def cluster():
     """A local cluster; while it runs, older versions warn about other schedulers."""
     distributed = pytest.importorskip("distributed", reason="dpanalysis-toolkit[dask]")
-    options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None}
+    options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": ":0"}
     with distributed.LocalCluster(**options) as local, distributed.Client(local):
         yield
 
