@@ -178,19 +178,25 @@ def clip_to_bound(clipping: Clipping, norms: Any, losses: Any, dtype: Any = None
     one record would reveal it. If the weights will be rounded to ``dtype``, there is room for that.
     """
     xp = array_namespace(norms)
+    largest, limit, most, bound = clip_limits(xp, clipping, dtype)
     with np.errstate(all="ignore"):
-        weights = _weights(clipping, norms, losses)
-        zeros, largest = xp.zeros_like(weights), clipping.largest_weight
+        weights = rule_weights(clipping, norms, losses)
+        zeros = xp.zeros_like(weights)
         weights = xp.where(weights < 0.0, zeros, weights)
         weights = xp.where(weights > largest, xp.full_like(weights, largest), weights)
-        limit = rounding_margin(xp, xp.float64 if dtype is None else dtype) * clipping.clip_norm
-        most = clipping.clip_norm if dtype is None else limit
         weights = xp.where(weights * norms > most, limit / norms, weights)
         # Still over where the quotient is subnormal.
-        return xp.where(weights * norms > clipping.clip_norm, zeros, weights)
+        return xp.where(weights * norms > bound, zeros, weights)
 
 
-def _weights(clipping: Clipping, norms: Any, losses: Any) -> Any:
+def clip_limits(xp: Any, clipping: Clipping, dtype: Any) -> tuple[float, float, float, float]:
+    """Return the largest weight, the norm to which longer terms are cut, that length, the bound."""
+    bound = float(clipping.clip_norm)
+    limit = rounding_margin(xp, xp.float64 if dtype is None else dtype) * bound
+    return float(clipping.largest_weight), limit, bound if dtype is None else limit, bound
+
+
+def rule_weights(clipping: Clipping, norms: Any, losses: Any) -> Any:
     """Return the rule's weights, NaN for samples at which it raises."""
     try:
         return clipping.weight(norms, losses)
@@ -202,7 +208,7 @@ def _weights(clipping: Clipping, norms: Any, losses: Any) -> Any:
     sizes = None if losses is None else xp.reshape(losses, (-1,))
     half = flat.shape[0] // 2
     parts = [
-        _weights(clipping, flat[k], None if sizes is None else sizes[k])
+        rule_weights(clipping, flat[k], None if sizes is None else sizes[k])
         for k in (slice(half), slice(half, None))
     ]
     return xp.reshape(xp.concat(parts), norms.shape)

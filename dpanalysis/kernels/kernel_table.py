@@ -113,7 +113,6 @@ _RULES: dict[type, tuple[int, tuple[str, ...]]] = {
     rules.PerSampleAdaptive: (PER_SAMPLE_ADAPTIVE, ("r",)),
     rules.Value: (VALUE, ("beta1", "beta2", "lower_bound")),
 }
-_UNCLIPPED = (UNCLIPPED, 1.0, 0.0, 0.0, 0.0)
 
 
 class Kernels(NamedTuple):
@@ -151,6 +150,15 @@ def is_fixed(loss: Any, rule: Any) -> bool:
     return type(loss) in _LOSSES and (rule is None or type(rule) in _RULES)
 
 
+def built_in_rule(rule: Any) -> tuple[int, tuple[float, ...]]:
+    """Return the code and the numbers of a built-in rule; of no clipping for any other."""
+    if type(rule) not in _RULES:
+        return UNCLIPPED, (1.0, 0.0, 0.0, 0.0)
+    code, names = _RULES[type(rule)]
+    numbers = [float(getattr(rule, name)) for name in ("clip_norm", *names)]
+    return code, (*numbers, *[0.0] * (4 - len(numbers)))
+
+
 def plan(loss: Any, rule: Any, sparse: bool) -> KernelPlan:
     """Return the plan of sums of a loss under a rule for which :func:`is_compiled` is true."""
     own_loss = own_rule = None
@@ -169,12 +177,9 @@ def plan(loss: Any, rule: Any, sparse: bool) -> KernelPlan:
         own_rule = rule_formulas(rule.rule)
         code = VALUE if rule.needs_losses else FLAT
         second: tuple[Any, ...] = (code, *own_rule.numbers(rule.rule))
-    elif rule is None:
-        second = _UNCLIPPED
     else:
-        code, names = _RULES[type(rule)]
-        numbers = [float(getattr(rule, name)) for name in ("clip_norm", *names)]
-        second = (code, *numbers, *[0.0] * (4 - len(numbers)))
+        code, numbers = built_in_rule(rule)
+        second = (code, *numbers)
     if own_loss is None and own_rule is None:
         from .tile import built_in_terms
 

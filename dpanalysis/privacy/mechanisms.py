@@ -262,11 +262,11 @@ def smallest(
 def add_noise(array: Any, mechanism: str, scale: float, sources: Sequence[Random]) -> Any:
     """Return ``array`` (R, d) with noise added on its device; row r takes that of source r.
 
-    On the host, in place. On a device, rows of 300,000 columns or more get numbers of a
-    counter-based generator that runs there, with key and counter from the row's source, which
-    differ from those on the host. Shorter rows get the numbers of the host, and so does every row
-    of PyTorch, which does not compute with unsigned integers of 64 bits. If a source is the
-    operating system's entropy, the array is moved to the host for its noise, and stays there.
+    On the host, in place if there are several rows. On a device, rows of 300,000 columns or more
+    get numbers of a counter-based generator that runs there, with key and counter from the row's
+    source, which differ from those on the host. Shorter rows get the numbers of the host, and so
+    does every row of PyTorch, which does not compute with unsigned integers of 64 bits. If a source
+    is the operating system's entropy, the array moves to the host for its noise and stays there.
 
     Parameters
     ----------
@@ -291,6 +291,8 @@ def add_noise(array: Any, mechanism: str, scale: float, sources: Sequence[Random
     if any(isinstance(source, SystemRandom) for source in sources):
         array = np.array(to_host(array), dtype=np.float64)
     if on_host(array):
+        if count == 1 and isinstance(array, np.ndarray):  # no second copy
+            return noisy(sources[0], array[0], mechanism, scale)[None]
         for row, source in zip(to_host(array), sources):
             row[...] = noisy(source, row, mechanism, scale)
         return array

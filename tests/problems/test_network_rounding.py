@@ -1,10 +1,14 @@
 """Single-precision sums of networks: rounding differences between neighbouring data sets."""
 
 import math
+from fractions import Fraction
 
+import array_api_strict
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from hypothesis import given
+from hypothesis import strategies as st
 
 import dpanalysis as dpa
 from dpanalysis import RowBound, clipping
@@ -286,3 +290,91 @@ def test_rows_near_the_largest_number_are_within_their_bound_after_their_multipl
         assert np.linalg.norm(moved) <= problem.facts("replace_one").gradient_bounds[1]
     with pytest.raises(ValueError, match="clip_norm must be at least 1e-30"):
         problem.check_clipping(clipping.Flat(1e-35))
+
+
+# Passes of the host, compiled, and the same by array-API calls
+
+
+def number(low, high):
+    """A positive number, uniform in its logarithm."""
+    return st.floats(math.log10(low), math.log10(high)).map(lambda power: 10.0**power)
+
+
+@given(st.data(), st.integers(1, 3), st.booleans(), st.booleans())
+def test_norms_in_single_precision_are_exact_up_to_rounding(data, replicates, bias, strict):
+    """Entries from the smallest subnormal number to the largest, by exact sums of squares."""
+    entry = st.one_of(st.just(0.0), number(1e-45, 3.4e38))
+    numbers = st.lists(entry, min_size=6 * replicates, max_size=6 * replicates)
+    inputs = np.array([data.draw(number(1e-30, 1e39)) for _ in range(3)])
+    layers_of = [
+        np.array(data.draw(numbers)).astype(np.float32).reshape(replicates, 3, 2) for _ in range(3)
+    ]
+    xp = array_api_strict if strict else np
+    hidden, *deltas = (xp.asarray(each) for each in layers_of)
+    found = np.asarray(layers.gradient_norms(xp, xp.asarray(inputs), [hidden], deltas, bias))
+    for k in range(replicates):
+        for i in range(3):
+            squares = [
+                sum(Fraction(float(entry)) ** 2 for entry in each[k, i]) for each in layers_of
+            ]
+            exact = (Fraction(inputs[i]) ** 2 + bias) * squares[1]
+            exact += (squares[0] + bias) * squares[2]
+            assert abs(Fraction(found[k, i]) ** 2 - exact) <= Fraction(1e-14) * exact
+
+
+RULES = [
+    clipping.Flat(0.3),
+    clipping.Automatic(2.0, 0.1),
+    clipping.PerSampleAdaptive(1e-3, 0.1),
+    clipping.Value(0.5, 3.0, 1e-2),
+    clipping.Custom(lambda norm, loss: 0.7 / (1.0 + norm + loss), 0.7),
+]
+SPECIAL = st.sampled_from([0.0, math.inf, math.nan, 5e-324, 0.3, 0.7, 1.7e308])
+
+
+@given(
+    pairs=st.lists(
+        st.tuples(*[st.one_of(number(1e-9, 1e9), SPECIAL)] * 2, st.integers(0, 2)), min_size=1
+    ),
+    rule=st.sampled_from(RULES),
+    dtype=st.sampled_from(["float32", "float64"]),
+    counted=st.booleans(),
+    replicates=st.integers(1, 2),
+)
+def test_factors_are_those_of_array_calls_and_keep_the_bound(
+    pairs, rule, dtype, counted, replicates
+):
+    *numbers, counts = (np.array(each, float) for each in zip(*pairs))
+    norms, losses = (np.stack([each, each[::-1]][:replicates]) for each in numbers)
+    counts = counts if counted else None
+
+    def factors(xp):
+        arrays = (None if each is None else xp.asarray(each) for each in (norms, losses, counts))
+        found = layers.clip_factors(xp, rule, *arrays, getattr(xp, dtype))
+        return [np.asarray(each) for each in found]
+
+    found, lost, clipped = factors(np)
+    others = factors(array_api_strict)
+    np.testing.assert_allclose(found, others[0], rtol=2.0 * np.finfo(dtype).eps)
+    np.testing.assert_array_equal(lost, others[1])
+    np.testing.assert_array_equal(clipped, others[2])
+    assert found.dtype == dtype and not found[lost].any() and not found[norms == 0.0].any()
+    times = np.broadcast_to(1.0 if counts is None else counts, norms.shape)
+    for factor, norm, count in zip(found[~lost], norms[~lost], times[~lost]):
+        bound = Fraction(rule.clip_norm) * Fraction(float(count))
+        assert Fraction(float(factor)) * Fraction(float(norm)) <= bound
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_products_are_those_of_array_calls_to_the_last_bit(dtype):
+    rng = np.random.default_rng(5)
+    most = np.finfo(dtype)
+    powers = rng.uniform(math.log10(most.smallest_subnormal), math.log10(most.max), (2, 2, 50, 7))
+    rows = (rng.choice([-1.0, 1.0], (2, 50, 7)) * 10.0 ** powers[0]).astype(dtype)
+    rows[0, 0, :3] = np.inf, np.nan, 0.0
+    for factors in (10.0 ** powers[1, :, :, 0], 10.0 ** powers[1, 0, :, 0]):
+        factors = factors.astype(dtype)
+        with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+            expected = layers.usable(np, rows * factors[..., None])
+        found = layers.usable_product(np, rows.copy(), factors)
+        assert found.tobytes() == (expected + 0.0).tobytes() and expected.any()

@@ -13,7 +13,6 @@ from ...clipping import Clipping
 from ...kernels.array_api import (
     DEVICE_BLOCK_BYTES,
     bounded_rows,
-    clip_to_bound,
     each_replicate,
     rounding_margin,
     row_blocks,
@@ -42,6 +41,7 @@ from .layers import (
     Layout,
     add_gradients,
     backward,
+    clip_factors,
     cross_entropy,
     forward,
     gradient_norms,
@@ -198,28 +198,22 @@ class NetworkSums:
             if not want_gradient:
                 continue
             deltas = backward(xp, layers, self._activation, hidden, self._cast(xp, delta))
-            factors, lost = None, xp.isnan(losses)
-            if clipping is not None:
-                sizes = gradient_norms(xp, pick(norms), hidden, deltas, self._layout.bias)
+            if clipping is None:
+                lost, factors = xp.isnan(losses), xp.ones_like(losses)
+                factors = factors if counts is None else factors * counts
+                factors = usable(xp, self._cast(xp, factors))  # it may overflow or lose digits
+            else:
                 # Weak growth constants may be invalid at these weights: the norms, which are
                 # known, limit the rule's factors.
-                factors = clip_to_bound(clipping, sizes, losses, self._X.dtype)
-                lost = lost | ~xp.isfinite(sizes) | ~xp.isfinite(factors)
-                cut = (factors < 1.0) | lost
-                factors = xp.where(sizes == 0.0, sizes, factors)
-                if counts is not None:
-                    cut = cut & (counts > 0.0)
-                clipped += xp.sum(xp.astype(cut, xp.int64), axis=1)
-            if counts is not None:
-                factors = xp.ones_like(losses) * counts if factors is None else factors * counts
-            if factors is not None:
-                factors = usable(xp, self._cast(xp, factors))  # it may overflow or lose digits
+                sizes = gradient_norms(xp, pick(norms), hidden, deltas, self._layout.bias)
+                arrays = clipping, sizes, losses, counts, self._X.dtype
+                factors, lost, cut = clip_factors(xp, *arrays)
+                clipped += cut
             if not self._on_host or bool(xp.any(lost)):  # do not synchronize with a device
                 # A gradient that overflows counts as zero, and so must every factor of its
                 # product: inf * 0 would make the whole sum NaN, which reveals the record.
                 hidden, deltas = _without(xp, lost, hidden), _without(xp, lost, deltas)
-                if factors is not None:
-                    factors = xp.where(lost, zero(xp, factors), factors)
+                factors = xp.where(lost, zero(xp, factors), factors)
             if X.shape[0] > labels.shape[0]:
                 X = X[: labels.shape[0], :]
                 scale = None if scale is None else scale[: labels.shape[0]]

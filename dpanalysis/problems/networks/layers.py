@@ -12,13 +12,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import cycle, pairwise
 from typing import Any
 
 import numpy as np
 from array_api_compat import array_namespace, is_numpy_array
 
 from ..._devices import on_host, to_host
+from ...clipping import Clipping
+from ...kernels import UNCLIPPED
+from ...kernels.array_api import clip_limits, clip_to_bound, rule_weights
 from ...kernels.products import row_product
 from ...kernels.rounding import TINY
 
@@ -146,16 +149,19 @@ def backward(
     return deltas[::-1]
 
 
+def _squares(xp: Any, array: Any) -> Any:
+    """Return the sums of squares along the last axis, in float64."""
+    double = xp.astype(array, xp.float64, copy=False)
+    return xp.vecdot(double, double)
+
+
 def _norm(xp: Any, array: Any) -> tuple[Any, Any]:
-    """Return the L2 norms along the last axis, in float64, divided by units, and the units.
+    """Return the L2 norms of float64 along the last axis, divided by units, and the units.
 
     A unit is 1 unless squares would underflow or overflow; then it is the largest entry. The units
     are None if all are 1.
     """
-    double = xp.astype(array, xp.float64, copy=False)
-    squares = xp.vecdot(double, double)
-    if array.dtype != xp.float64:  # squares of numbers in single precision are normal
-        return xp.sqrt(squares), None
+    squares = _squares(xp, array)
     normal = (squares > _SMALL) & (squares < _LARGE)
     if is_numpy_array(array) and bool(xp.all(normal)):  # do not synchronize with a device
         return xp.sqrt(squares), None
@@ -175,15 +181,33 @@ def _hypot(xp: Any, a: Any, b: Any) -> Any:
     return xp.hypot(a, b)
 
 
+def _least_usable(xp: Any, dtype: Any) -> float:
+    return TINY if dtype == xp.float64 else float(xp.finfo(dtype).smallest_normal)
+
+
 def usable(xp: Any, array: Any) -> Any:
     """Return the array with entries that are not finite or not accurate replaced by 0.
 
     A number below the smallest normal one, or near it in double, has lost digits. Its products with
     large inputs could then exceed the computed norm of the gradient.
     """
-    least = TINY if array.dtype == xp.float64 else float(xp.finfo(array.dtype).smallest_normal)
     size = xp.abs(array)
-    return _kept(xp, (size >= least) & xp.isfinite(size), array)
+    return _kept(xp, (size >= _least_usable(xp, array.dtype)) & xp.isfinite(size), array)
+
+
+def usable_product(xp: Any, array: Any, factors: Any) -> Any:
+    """Return ``array`` (R, B, width) times ``factors`` (R, B) or (B,), where it is usable.
+
+    On the host ``array`` may be overwritten.
+    """
+    if is_numpy_array(array):
+        from ...kernels.network import multiply_rows
+
+        array, least = np.ascontiguousarray(array), _least_usable(xp, array.dtype)
+        for rows, each in zip(array, cycle(np.ascontiguousarray(np.atleast_2d(factors)))):
+            multiply_rows(rows, each, least)
+        return array
+    return usable(xp, array * factors[..., None])
 
 
 def gradient_norms(
@@ -193,6 +217,8 @@ def gradient_norms(
 
     ``input_norms`` (shape (B,)) are the rows' norms. A bias is a weight of the constant input 1.
     """
+    if deltas[0].dtype != xp.float64:
+        return _single_norms(xp, input_norms, hidden, deltas, float(bias))
     total: Any = None
     norms = [(input_norms, None), *(_norm(xp, a) for a in hidden)]
     for (size, unit), delta in zip(norms, deltas):
@@ -208,6 +234,53 @@ def gradient_norms(
     return xp.where(total < _SHORTEST, zero(xp, total), total)
 
 
+def _single_norms(xp: Any, input_norms: Any, hidden: Any, deltas: Any, bias: float) -> Any:
+    """Return :func:`gradient_norms` in single precision; products of squares are normal doubles."""
+    total = xp.zeros(deltas[0].shape[:2], dtype=xp.float64, device=deltas[0].device)
+    inputs = xp.asarray(input_norms, copy=True)[None, :, None]  # writable, as the others are
+    for layer, delta in zip([inputs, *hidden], deltas):
+        if is_numpy_array(delta):
+            from ...kernels.network import add_squared_norms  # Numba is slow to import
+
+            for row, *arrays in zip(total, cycle(layer), delta):
+                add_squared_norms(row, *map(np.ascontiguousarray, arrays), bias)
+        else:
+            total += (_squares(xp, layer) + bias) * _squares(xp, delta)
+    return xp.sqrt(xp.where(total < _SMALL, zero(xp, total), total))
+
+
+def clip_factors(
+    xp: Any, clipping: Clipping, norms: Any, losses: Any, counts: Any, dtype: Any
+) -> tuple[Any, Any, Any]:
+    """Return the factors of gradients, in ``dtype``, which are lost, and how many are clipped (R,).
+
+    The factors (R, B) are weights times ``counts`` (B,). A gradient is lost if its norm or its
+    weight is not finite; its factor is 0. The weight of a gradient without length is 0: the rule
+    may lift it, and its norm may have lost all digits.
+    """
+    counts = xp.ones_like(norms[0, :]) if counts is None else xp.asarray(counts, copy=True)
+    if is_numpy_array(norms):
+        from ...kernels.kernel_table import built_in_rule
+        from ...kernels.network import clip_factors as clip
+
+        norms, losses = np.ascontiguousarray(norms), np.ascontiguousarray(losses)
+        rule, weights = built_in_rule(clipping), np.empty(norms.shape)
+        if rule[0] == UNCLIPPED:
+            weights[...] = rule_weights(clipping, norms, losses)
+        factors, lost = np.empty(norms.shape, dtype), np.empty(norms.shape, bool)
+        public = clip_limits(np, clipping, dtype), _least_usable(np, dtype)
+        clipped = [
+            clip(rule, weights[k], norms[k], losses[k], counts, *public, factors[k], lost[k])
+            for k in range(norms.shape[0])
+        ]
+        return factors, lost, np.array(clipped)
+    weights = clip_to_bound(clipping, norms, losses, dtype)
+    lost = ~(xp.isfinite(norms) & xp.isfinite(weights)) | xp.isnan(losses)
+    clipped = xp.astype(((weights < 1.0) | lost) & (counts > 0.0), xp.int64)
+    factors = usable(xp, xp.astype(xp.where(norms == 0.0, norms, weights) * counts, dtype))
+    return xp.where(lost, zero(xp, factors), factors), lost, xp.sum(clipped, axis=1)
+
+
 def add_gradients(
     xp: Any,
     totals: Any,
@@ -216,30 +289,39 @@ def add_gradients(
     scale: Any,
     hidden: Sequence[Any],
     deltas: Sequence[Any],
-    factors: Any = None,
+    factors: Any,
     rows: int = 1 << 30,
     dtype: Any = None,
 ) -> None:
     """Add the sum over samples of ``factors`` (R, B) times the gradient to ``totals`` (R, p).
 
-    ``deltas`` are overwritten. At most ``rows`` samples are added up in ``dtype``, by default that
-    of the arrays, before their sum is added to ``totals``.
+    ``deltas`` may be overwritten. At most ``rows`` samples are added up in ``dtype``, by default
+    that of the arrays, before their sum is added to ``totals``.
     """
     for i, (delta, (weights, bias)) in enumerate(zip(deltas, layout.slices())):
-        if factors is not None:
-            delta *= factors[..., None]
-        delta = usable(xp, delta)
+        delta = usable_product(xp, delta, factors)
         count = delta.shape[1]
         parts = -(-count // rows)  # as of row_blocks: several blocks or one have the same sums
         portions = list(pairwise(part * count // parts for part in range(parts + 1)))
         for lo, hi in portions if layout.bias else ():
             totals[:, bias] += xp.sum(_slice(delta, lo, hi), axis=1, dtype=totals.dtype)
         if i == 0 and scale is not None:
-            delta = usable(xp, delta * scale[:, None])
+            delta = usable_product(xp, delta, scale)
         inputs = X if i == 0 else hidden[i - 1]
         for lo, hi in portions:
             part = _slice(delta, lo, hi, dtype)
-            totals[:, weights] += _product_sum(xp, part, _slice(inputs, lo, hi, dtype))
+            _add(totals[:, weights], _product_sum(xp, part, _slice(inputs, lo, hi, dtype)))
+
+
+def _add(totals: Any, terms: Any) -> None:
+    """Add ``terms`` (R, p) to ``totals``, float64."""
+    if is_numpy_array(terms) and terms.dtype == np.float32:
+        from ...kernels.network import add_rounded
+
+        for total, term in zip(totals, terms):
+            add_rounded(total, term)
+    else:
+        totals += terms
 
 
 def _slice(array: Any, lo: int, hi: int, dtype: Any = None) -> Any:
