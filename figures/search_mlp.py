@@ -455,7 +455,7 @@ def caption(tables: dict[str, Table], scale: str) -> str:
     trend = (
         "fall"
         if steps[-len(steps) // 4 :].mean() < 0.5 * steps[: len(steps) // 4].mean()
-        else ("do not decrease, which contradicts it")
+        else "do not decrease"
     )
     return f"""
 An MLP with {chosen["hidden"]} relu units on {made_of(chosen)}, pixels in [-1, 1], L2(.001), by
