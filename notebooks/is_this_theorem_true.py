@@ -63,6 +63,11 @@ assert worst > order * rho
 # loses the sum over the index. With Gaussian noise the ratio of the halting probabilities grows
 # without bound in the tail, and many queries far below the threshold accumulate it.
 #
+# As the theorem allows, a record moves the queries in opposite directions here. The losses of the
+# paper lie in $[0, \Delta_f]$, so that all queries move within an interval half as long: then the
+# printed cost is proved for 10,000 queries, and the violation that is known takes $10^{10}$
+# (erratum 002-3).
+#
 # ## The corrected bound
 #
 # The proof of `privacy.rdp_above_threshold` is in the docstring of its module: a recursion over the

@@ -42,7 +42,7 @@ Algorithm 3 | 002-6 | `methods.LineSearchSGD(adapt="angle")`
 (9) | used | `methods.LineSearchSGD`, the clipping norms of DP-BLSGD-AC
 Section 4.2: intelligent backtracking | used | `methods.LineSearchSGD(memory=10, headroom=1.2)`
 Section 4.3: the budget of several orders | 002-7 002-8 |
-Section 5.7: each iteration is (alpha, alpha rho)-RDP, a tenth of it for the search | holds: 002-3 | composed before amplification; by the bound proved at max_it = 20, apart from |B| (002-6)
+Section 5.7: each iteration is (alpha, alpha rho)-RDP, a tenth of it for the search | holds: 002-3 | composed before amplification; proved up to max_it = 10,000 for losses in [0, Delta_f], apart from |B| (002-6)
 Section 5.3: DP-AGD, a baseline | 002-11 | the public code of a co-author, not the paper
 Table 1 | drawn | `python -m figures search_accuracy`: the larger class of Adult is .7607 and of Bank .8830, as printed; IPUMS-BR and IPUMS-US are not public as used
 Figure 1 | drawn | `python -m figures search_hyperparameters`; a picture without numbers
