@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 import dpanalysis as dpa
-from dpanalysis.papers.line_search.batch import lemma_4, search_curve
+from dpanalysis.papers.line_search.batch import affordable_as_printed, lemma_4, search_curve
 from dpanalysis.privacy.events import AboveThreshold, Gaussian, Laplace, Sampled
 from figures import (
     _search,
@@ -40,6 +40,15 @@ def test_printed_costs_are_lemma_4_of_each_access(rate):
         expected += lemma_4(order, rate, lambda a: search_curve(0.1, a))
         assert costs[order - 2] == pytest.approx(expected, rel=1e-9)
     assert guard.orders[0] == 2 and guard.orders[-1] == 500
+
+
+@pytest.mark.parametrize("rate", [0.1, 1.0])
+def test_the_claim_and_the_figure_count_the_same_iterations(rate):
+    each = 0.4 / 100
+    search = AboveThreshold("laplace", 2.0 / each, 4.0 / each, 1.0, 20, shared=True)
+    guard = _search.PrintedAccounting(dpa.Budget(0.4, 1e-8, "add_or_remove_one"))
+    figure = guard.affords(rate, [Gaussian(1.0 / each, 1.0), search])
+    assert affordable_as_printed(rate, 0.4) == pytest.approx(figure, rel=1e-6)
 
 
 def test_printed_costs_without_sampling_add_up():

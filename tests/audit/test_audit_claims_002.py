@@ -101,7 +101,8 @@ def test_the_printed_bookkeeping_by_hand():
 def test_what_the_factor_3_of_lemma_4_does_to_the_runs():
     """It covers the size of the batch (002-6), and causes the overspending (002-8)."""
     assert line_search_batch.adult_sizes(2) > 30.0
-    assert line_search_batch.adult_sizes(371) < 0.01
+    assert line_search_batch.smallest_order(0.05) == 370
+    assert line_search_batch.adult_sizes(370) < 0.02
     assert line_search_batch.overspent(0.05) > 1.0
     assert line_search_batch.overspent(0.05, amplified_too=True) < 0.7
 

@@ -51,6 +51,12 @@ Curve: TypeAlias = Callable[[float], float]
 
 DELTA = 1e-8  # 5.4
 
+
+def smallest_order(epsilon: float) -> int:
+    """Return the smallest order with a budget, epsilon + ln(delta)/(order - 1) > 0."""
+    return 2 + math.floor(-math.log(DELTA) / epsilon)
+
+
 # --- the charges as printed ---
 
 
@@ -177,8 +183,8 @@ def division(effort: Effort) -> Iterator[Evidence]:
     cost = d * renyi((narrow, wide), 2)
     what = "exact cost of a batch of 300 or 301 zero gradients, MNIST MLP, order 2, rho = 1"
     yield printed(what, cost, "<=", 2.0)
-    what = "exact / charged, Adult, eps = .05, orders 371 and 500 (budget > 0)"
-    yield used(what, [adult_sizes(order) for order in (371, 500)], "<=", 0.1)
+    what = "exact / charged, Adult, eps = .05, orders 370 and 500 (budget > 0)"
+    yield used(what, [adult_sizes(order) for order in (smallest_order(0.05), 500)], "<=", 0.1)
 
     def ratio(rest: Array, new: float, rate: float, std: float, order: float) -> float:
         laws = poisson_sums(rest, new, rate, std)
@@ -381,7 +387,7 @@ def shared_batch(effort: Effort) -> Iterator[Evidence]:
     yield used("largest exact / charged", found, "<=", 1.0, tolerance=1e-9)
     shares = []
     for epsilon in (0.05, 0.2, 0.4, 1.6):
-        part, order = epsilon / PARTS, 2 + math.ceil(-math.log(DELTA) / epsilon)
+        part, order = epsilon / PARTS, smallest_order(epsilon)
         curves = partial(gradient_curve, 0.5 * part**2), partial(search_curve, part)
         valid = amplified(order, RATE, [Gaussian(1.0 / part, 1.0), Pure(0.75 * part)])
         shares.append(valid / sum(lemma_4(order, RATE, curve) for curve in curves))
@@ -608,7 +614,7 @@ def overspent(epsilon: float, amplified_too: bool = False) -> float:
     Lines 9 and 21 compare costs without sampling, or amplified ones.
     """
     part = epsilon / PARTS
-    orders = np.arange(2 + math.ceil(-math.log(DELTA) / epsilon), 501, 6 if epsilon > 0.1 else 1)
+    orders = np.arange(smallest_order(epsilon), 501, 6 if epsilon > 0.1 else 1)
     curves = partial(gradient_curve, 0.5 * part**2), partial(search_curve, part)
     compared = [np.array([curve(order) for order in orders]) for curve in curves]
     charged = [np.array([lemma_4(int(order), RATE, c) for order in orders]) for c in curves]
@@ -619,8 +625,8 @@ def overspent(epsilon: float, amplified_too: bool = False) -> float:
 
 def bookkeeping_as_printed(effort: Effort) -> Iterator[Evidence]:
     """Account at all orders of Proposition 1 at once, and take the best one at the end."""
-    smallest = 2 + math.ceil(-math.log(DELTA) / 0.05)
-    yield premise("smallest budget of an order", 0.05 + math.log(DELTA) / (smallest - 1), ">=", 0)
+    budget = 0.05 + math.log(DELTA) / (smallest_order(0.05) - 1)
+    yield premise("smallest budget of an order", budget, ">=", 0)
     yield printed("charged / budget, epsilon = .05", overspent(0.05), "<=", 1.0)
 
 
@@ -692,7 +698,7 @@ def affordable_as_printed(rate: float, epsilon: float) -> float:
     """Return that number by (4), Lemma 4 and Proposition 1, at the best order up to 500."""
     part = epsilon / PARTS
     counts = []
-    for order in range(2 + math.ceil(-math.log(DELTA) / epsilon), 501, 4):
+    for order in range(smallest_order(epsilon), 501):
         curves = (lambda a: 0.5 * a * part**2), partial(search_curve, part)
         costs = [lemma_4(order, rate, c) if rate < 1.0 else c(order) for c in curves]
         counts.append((epsilon + math.log(DELTA) / (order - 1)) / sum(costs))
