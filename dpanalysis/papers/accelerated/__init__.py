@@ -34,7 +34,7 @@ Proposition 4.2 | holds: 001-12 001-35 | correlated noise is not better
 Theorem 4.3 | 001-15 | "grad f(x_t) + eta_t" is that of z_t: a slip
 Remark 4.1 | 001-12 | its horizons: `python -m figures kuru_horizons`; E_0 counts as in (4.3)
 Remark 4.2 | 001-13 |
-Lemma B.1 | 001-25 | the last term of (B.8), in the proof of Theorem 3.5, has the wrong sign, and the right one where it is used: a slip
+Lemma B.1 | 001-25 | the last term of (B.8), in its proof, has the wrong sign, and the right one where it is used: a slip
 (3.2) | used | L1 sensitivity of one record's gradient; "the change in F(x)" below it is that of its gradient
 (3.3) to (3.5) | 001-1 | the cost of one iteration
 (3.6), (3.7) | 001-24 |
