@@ -201,14 +201,14 @@ def heavy_ball_bound(
 ) -> FloatArray | float:
     """Return the bound of Kuru et al. (2022), Theorem 3.5 on ``E[F(w_t) - F*]`` for a quadratic.
 
-    Corrected: ``(L/2) C_t^2 rate^{2t} ||xi_0 - xi*||^2`` plus the stationary gap, where ``C_t =
+    Sharpened: ``(L/2) C_t^2 rate^{2t} ||xi_0 - xi*||^2`` plus the stationary gap, where ``C_t =
     max_i ||T_i^t|| / rate^t`` and ``xi_0 = (w_0, w_0)``, so that ``||xi_0 - xi*||^2 = 2 ||w_0 -
     w*||^2``. The paper prints ``C_t = O(t)``, without the factor; its noise term is loose by a
     factor of at least 2.
 
     The noise must have mean 0, and a second moment of at most ``noise_variance I``, *given both
-    points of the state*, ``w_t`` and ``w_{t-1}``. Given ``w_t`` alone, as the theorem states, the
-    gap can tend to several times the bound (erratum 001-30). Independent noise and the noise of
+    points of the state*, ``w_t`` and ``w_{t-1}``. Given ``w_t`` alone, as the theorem displays it,
+    the gap can tend to several times the bound (erratum 001-30). Independent noise and the noise of
     independently drawn batches satisfy the condition.
 
     Parameters

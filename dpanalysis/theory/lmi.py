@@ -362,7 +362,7 @@ class Certificate:
     def bound(
         self, t: ArrayLike, initial_lyapunov: float, noise_second_moment: ArrayLike
     ) -> FloatArray | float:
-        """Return the bound on ``E[F(w_t) - F*]`` (Kuru et al. 2022, (3.15), corrected).
+        """Return the bound on ``E[F(w_t) - F*]`` (Kuru et al. 2022, (3.15), sharpened).
 
         It is ``(rate^{2t} V_0 + (1 - rate^{2t}) / (1 - rate^2) noise_coefficient E||w||^2) /
         value_coefficient`` with ``V_0`` of :meth:`lyapunov`, if the gradient noise of every
