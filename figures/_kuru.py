@@ -502,6 +502,10 @@ class Experiment:
                 "like the authors' code, and unlike Remark 4.2, which applies for S1/(b m) << 1, "
                 "the -opt variants divide epsilon first and then invert (3.5)"
             )
+            remarks.append(
+                "in the bound that chooses T' the sampling error is that of gradients of L2 norm "
+                "up to R2, which is less than (3.13), the one in kuru_horizons"
+            )
         if scale == "quick":
             (runs, most), (all_runs, longest) = (
                 (self.replicates(each), max(self.horizons(each))) for each in ("quick", "paper")
