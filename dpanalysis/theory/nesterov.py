@@ -40,8 +40,8 @@ def nesterov_rate(
     """Return the exact rate of Nesterov's method on quadratics, per iteration.
 
     As :func:`~dpanalysis.theory.heavy_ball_rate`, with the polynomial ``z^2 - (1 + beta)(1 -
-    alpha lambda) z + beta (1 - alpha lambda)``. The published Fig. 1 of Kuru et al. (2022) shows
-    this rate, although it is labeled as that of the heavy ball method.
+    alpha lambda) z + beta (1 - alpha lambda)``. Fig. 1 in the repository of Kuru et al. (2022)
+    shows this rate as that of the heavy ball method (erratum 001-21).
 
     Parameters
     ----------
@@ -323,9 +323,9 @@ def multistage_recursion(
 ) -> ErrorRecursion:
     """Return the error recursion of the multistage method.
 
-    Kuru et al. (2022), Theorem 4.3, corrected. Each stage, including the first, costs a factor 2
-    (``s_0 = 0``); iteration ``t`` contracts by ``1 - sqrt(mu alpha_t)`` and adds ``alpha_t (1 +
-    alpha_t L)`` times its noise.
+    Kuru et al. (2022), Theorem 4.3, with the momentum reset when a stage starts (erratum 001-15).
+    Each stage, including the first, costs a factor 2 (``s_0 = 0``); iteration ``t`` contracts by
+    ``1 - sqrt(mu alpha_t)`` and adds ``alpha_t (1 + alpha_t L)`` times its noise.
 
     Parameters
     ----------

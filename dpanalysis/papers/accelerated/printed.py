@@ -1,6 +1,6 @@
 """Formulas of Kuru et al. (2022) and of their code that differ from the proved ones.
 
-For comparison with their figures only: none of these bounds holds. The proved bounds are in
+For comparison with their figures only: none of these bounds is proved. The proved bounds are in
 :mod:`dpanalysis.theory`.
 """
 
@@ -23,7 +23,7 @@ def printed_recursion(recursion: theory.ErrorRecursion) -> theory.ErrorRecursion
 def published_multistage_weights(
     step_sizes: ArrayLike, stages: ArrayLike, mu: float, L: float
 ) -> tuple[float, Array]:
-    """Return the weights behind the published Fig. 2.
+    """Return the weights behind Fig. 2 of the authors' repository.
 
     The authors' code applies the factor 2 of a stage change one iteration early. Kuru et al.
     (2022), Fig. 2; errata 001-22.
