@@ -159,7 +159,7 @@ published: {horizons}.{more}
 
 Privacy: nothing is run on data here; the horizon is chosen before they are touched.
 
-Differences from the paper: the bound counts the initial gap twice, as Theorem 4.1 requires. The
+Differences from the paper: the bound counts the initial gap twice, unlike Theorem 4.1. The
 published horizons are not those of (4.6) as printed: the authors' code minimizes the corrected
 bound for full batches, for any m, with half the noise variance, which is that of its noise.
 
