@@ -78,6 +78,21 @@ def test_noise_of_one_size_by_simulation():
     assert (gaps > a**2).mean() > 0.01 and at["excess"] + log_delta < math.log((gaps > a**2).mean())
 
 
+@pytest.mark.parametrize("c", [1.0, 30.0, 1000.0])
+def test_noise_of_one_size_satisfies_what_is_printed(c):
+    at = convergence.of_one_size(c)
+    assert at["eta"] <= 0.5 and at["eta sigma sqrt T"] <= 1.0 + 1e-12
+    assert at["moment"] == pytest.approx(1.0, abs=1e-9)
+
+
+def test_sub_gaussian_noise_is_read_in_two_ways():
+    """The title of Proposition 4.2 may mean noise given the past: then the statement is true."""
+    (claim,) = (each for each in registry.load("004") if each.id == "004-18")
+    found = claim.run(Effort(quick=True))
+    assert [e.holds for e in found.evidence if e.about == "reading"] == [True, False]
+    assert found.verdict == "open"
+
+
 def test_noise_that_pushes_by_hand():
     """c = .01 is a hundred steps of size 1/100 with the noise -10."""
     w = 0.0

@@ -468,7 +468,7 @@ def paths(
 
 def exceeded(effort: Effort, bound: Callable[..., float]) -> list[float]:
     """Return (upper confidence limit of the share of runs above a bound)/failure, by setting."""
-    random, runs, found = effort.random(), effort.cases(4000, 40_000), []
+    random, runs, found = effort.random(), effort.cases(4200, 42_000), []
     for law in ("signs", "uniform", "gaussian"):
         for T, scale, start in ((100, 1.0, 0.0), (300, 10.0, 1.0), (30, 0.1, 3.0)):
             step = min(0.5, 1.0 / (scale * math.sqrt(T)))
@@ -533,36 +533,28 @@ def of_one_size(c: float) -> dict[str, float]:
     }
 
 
-def any_noise(effort: Effort) -> Iterator[Evidence]:
-    """Choose the constant in O(ln(T/delta)) in the paper's favor, L = 1."""
-    constants = np.geomspace(1.0, 1e3, effort.cases(7, 61))
-    found = [of_one_size(c) for c in constants]
-    yield premise("eta L", [at["eta"] for at in found], "<=", 0.5)
-    steps = [at["eta sigma sqrt T"] for at in found]
-    yield premise("eta sigma sqrt T", steps, "<=", 1.0, tolerance=1e-12)
-    moments = [at["moment"] for at in found]
-    yield premise("ln E exp(zeta_t^2/sigma^2)", moments, "==", 1.0, tolerance=1e-9)
-    what = "ln of P(gap > c ln(T/delta))/delta, signs of one size, smallest over c to 1000"
-    yield printed(what, min(at["excess"] for at in found), "<=", 0.0, cases=len(found))
-
-
 @register(
     "004-18",
     "Propositions 4.2 and 4.3, their hypothesis",
-    "E exp(\\|\\|zeta_t\\|\\|^2/sigma^2) <= e for every t is the only condition on the noise",
-    "also E(zeta_t \\| past) = 0, and the moment given the past; the noise of Algorithm 1 has both",
-    verdict="corrected",
-    says='"there exist sigma > 0 such that E[exp(\\|\\|zeta^(t)\\|\\|^2/sigma^2)] <= e for any t"; '
-    "the proof has it given F_{t-1}.",
-    hypotheses="f = w^2/2, the printed step size, noise that is centered given the past, for any "
-    "constant in O(ln(T/delta))",
-    changes='It is an omission: "SGD with sub-Gaussian noise" means both, and nothing derived '
-    "from it is affected (004-10, 004-11).",
-    adversary=any_noise,
+    "the bound of 004-10 for SGD with sub-Gaussian noise, E exp(\\|\\|zeta_t\\|\\|^2/sigma^2) <= e "
+    "for every t",
+    "with E(zeta_t \\| past) = 0, and the moment given the past; the noise of Algorithm 1 has both",
+    verdict="open",
+    says='"SGD with sub-Gaussian noise", where "there exist sigma > 0 such that '
+    'E[exp(\\|\\|zeta^(t)\\|\\|^2/sigma^2)] <= e for any t"; the proof has it given F_{t-1}.',
+    hypotheses="f = w^2/2, the printed step size, for any constant in O(ln(T/delta))",
+    changes='Whether "SGD with sub-Gaussian noise" is centered and has its moment given the past, '
+    "as in the proof. If so, the statement holds (004-10); as one on any noise with that moment, "
+    "it is false. Nothing derived from it is affected (004-10, 004-11).",
 )
 def noise_given_the_past(effort: Effort) -> Iterator[Evidence]:
-    """Use noise whose size is drawn once, and noise with a nonzero mean."""
-    yield from of_adversary(any_noise, effort)
+    """Use independent noise, noise whose size is drawn once, and noise with a nonzero mean."""
+    what = "share of paths above the bound / delta, independent noise, upper 1e-6 confidence limit"
+    yield reading(what, exceeded(effort, printed_objective_bound), "<=", 1.0)
+    constants = np.geomspace(1.0, 1e3, effort.cases(7, 61))
+    found = min(of_one_size(c)["excess"] for c in constants)
+    what = "ln of P(gap > c ln(T/delta))/delta, signs of one size, smallest over c to 1000"
+    yield reading(what, found, "<=", 0.0, cases=constants.size)
     given = of_one_size(1.0)["moment given S"]
     yield used("smallest ln E exp(zeta_t^2/sigma^2) given the past, this noise", given, ">=", 5.0)
     far = [pushed(c) for c in np.geomspace(1.0, 1e3, 7)]
