@@ -74,8 +74,9 @@ def data_names(scale: str) -> list[str]:
     return ["ijcnn1"] if scale == "quick" else ["covertype", "ijcnn1"]
 
 
-#: Lipschitz constants of gradient and Hessian: those that follow from the bounds, about .25 and
-#: .10, or 1 and 1, which the paper's tolerances imply: its eps_H is the root of M eps_g.
+#: Lipschitz constants G and M of gradient and Hessian: those that follow from the bounds, about .25
+#: and .10, or 1 and 1. The paper's tolerances imply that M is 1 (its eps_H is the root of M eps_g);
+#: it does not give G.
 CONSTANTS = ("sharp", "unit")
 
 

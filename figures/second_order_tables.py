@@ -310,7 +310,7 @@ def verdicts(tables: dict[str, Table], quantities: Sequence[str] = tuple(LESS)) 
             f"2OPT-LS {search}{stops}"
         )
     if len(said) == 1:
-        said.append("with G = M = 1, which the paper's tolerances imply, all of this is open")
+        said.append("with M = 1, which the paper's tolerances imply, all of this is open")
     return ". ".join(each[0].upper() + each[1:] for each in said)
 
 
@@ -432,10 +432,10 @@ ranges and then every row to norm at most 1, which enforces B_g = 1 and B_H = 1/
 resulting constants, G = .252 and M = .101 with GemanMcClure; the paper's eps_H is the root of
 eps_g, which is the root of M eps_g for M = 1 ({unit}). The paper does not state its start (losses
 above ln 2 suggest a random one), delta, c, c1, c2, the search's parameters, the batch or the
-smaller T of two phases (here T/10 at 3/4 of the budget). It reports the cost of the steps that a
-run made, which is no guarantee (errata 003-3), and draws T from a half-normal number, which is not
-private (003-4). For batches it takes the cost from autodp; its (28) is a side remark for s small
-and sigma large, and nothing here rests on it. The gradient of a batch of
+smaller T of two phases (here T/10 at 3/4 of the budget). Its Theorem 1 has the cost of the steps
+that a run made, which is no guarantee (errata 003-3), and it draws T from a half-normal number,
+which is not private (003-4). For batches it takes the cost from autodp; its (28) is a side remark
+for s small and sigma large, and nothing here rests on it. The gradient of a batch of
 {chosen["batch"]:g} n has {ratio:.2f} times the noise of the full one (median of OPT-B and 2OPT-B),
 at a tenth of the work; by Theorem B.4 alone it would have some ten times as much. Most of these
 tables are lost in the paper's text: published.csv has the surviving rows.

@@ -173,7 +173,7 @@ def test_tables(made):
     TR, OPT = (where(means, method=name) for name in ("DP-TR", "OPT"))
     assert TR["hessians"][0] == TR["iterations"][0] and OPT["hessians"][0] == 1.0
     assert "6.3 times shorter on two clouds (d = 10)" in caption
-    assert "With G = M = 1, which the paper's tolerances imply, all of this is open" in caption
+    assert "With M = 1, which the paper's tolerances imply, all of this is open" in caption
     report = second_order_tables.report(tables)
     stops, ends = (second_order_tables.counts(means, name) for name in ("found", "true_point"))
     assert all(stops[name] <= ends[name] for name in stops)  # runs that stop at a point end at one
