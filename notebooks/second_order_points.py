@@ -133,11 +133,12 @@ growth = [
 print("printed over sharp n_min:")
 for (name, step), gain in gains.items():
     print(f"  along {name:8s} {step:12s} {gain.min():5.1f} to {gain.max():5.1f}")
-print(f"large d: n_min grows like d^{growth[0]:.2f} as printed, d^{growth[1]:.2f} in truth")
+print(f"large d: n_min grows like d^{growth[0]:.2f} as printed, d^{growth[1]:.2f} sharp")
 assert 0.9 < growth[0] <= 1.0 and growth[1] <= 0.5
 
 # %% [markdown]
-# The order $d\,\alpha^{-2}$ of the paper is really $\sqrt d\,\alpha^{-2}$ for linear predictors.
+# The order $d\,\alpha^{-2}$ of the paper suffices; for linear predictors, so does
+# $\sqrt d\,\alpha^{-2}$.
 # DP-TR falls like $\alpha^{-7/4}$; the paper gives no constants for it, so its line has a slope
 # but no height.
 #

@@ -97,9 +97,9 @@ def psac_lemma2(
 
     With :math:`A = L_0 (1 - \tau_1) + L_1 \tau_0`, from :math:`\|\nabla f\| \le (\rho + \tau_0)/ (1
     - \tau_1)`: PSAC :math:`(A W + L_1)/(1 - \tau_1)`, W the weight at the peak, at most twice the
-    supremum; Auto-S :math:`\max(A/r, L_1)/(1 - \tau_1)`, the supremum, for every r > 0 (not only
-    for :math:`r > \tau_0`, as the paper claims). Xia et al. (2023), Lemma 2; its lost roots are
-    restored from :math:`2\sqrt r - r \ge \sqrt r`.
+    supremum; Auto-S :math:`\max(A/r, L_1)/(1 - \tau_1)`, the supremum, for every r > 0 (the paper
+    writes that :math:`r > \tau_0` has to be assumed: claim 000-4). Xia et al. (2023), Lemma 2; its
+    lost roots are restored from :math:`2\sqrt r - r \ge \sqrt r`.
 
     Parameters
     ----------

@@ -258,8 +258,9 @@ def sample_complexity(target: SecondOrderTarget, shares: Shares) -> SampleComple
 
     Notes
     -----
-    The norms are those of errata 003-9: Lemma D.6 is false, and the constants of Lemma D.7 are
-    unspecified. Without the sqrt d of the printed sensitivity n grows like sqrt d, not like d.
+    The norms are those of errata 003-9: Lemma D.6 is false near eta = 1, and the constants of Lemma
+    D.7 are unspecified. Without the sqrt d of the printed sensitivity n grows like sqrt d, not like
+    d.
     (16) prints :math:`\log_\beta b`, which is negative: a search has
     :math:`\lfloor\log_{1/\beta} b\rfloor + 1` queries.
 
