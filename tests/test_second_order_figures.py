@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from dpanalysis.papers import registry
 from figures import (
     _second_order,
     second_order_complexity,
@@ -156,6 +157,13 @@ def test_random_starts():
     found = _second_order.run_cell(**cell, epsilon=1.0, start="random", seed=1, limit=3)
     assert found["iterations"][0] <= 3 and np.isnan(found["n_min"]).all()
     assert (found["epsilon_spent"] > 0.0).all() and (found["epsilon_spent"] <= 1.0).all()
+
+
+def test_failures_among_the_surviving_rows():
+    """Claim 003-28 counts the cells of 2OPT-LS with a cross."""
+    seconds = where(_second_order.published_table(), method="2OPT-LS")["seconds"]
+    (claim,) = (each for each in registry.load("003") if each.id == "003-28")
+    assert f"2OPT-LS failed in {np.isnan(seconds).sum()} of {seconds.size}" in claim.says
 
 
 @pytest.mark.slow

@@ -38,7 +38,7 @@ Remark 5.1 | not checkable | "as fast as SGD" is a timing; `python -m figures cl
 Lemma A.1 | standard | (a + b)^2 <= 2a^2 + 2b^2
 Lemma A.2 | standard | sum of i/2^i
 Lemma A.3 | standard | a union of events
-Lemma A.4 | standard | sub-Gaussian variables, Vershynin (2018); nothing is derived from its unknown constants
+Lemma A.4 | standard | sub-Gaussian variables, Vershynin (2018), for E X = 0, which our text has as a part of one of the equivalent properties (X = 1 has the others); nothing is derived from its unknown constants
 Lemma A.5 | standard | Harvey et al. (2019); nothing is derived from its unknown constants
 Lemma A.6 | standard | Harvey et al. (2019); `theory.clipped_sgd` needs no Freedman inequality
 Lemma A.7 | standard | Harvey et al. (2019); `theory.clipped_sgd` needs no Freedman inequality
@@ -53,7 +53,7 @@ Lemma D.1 | 004-4 004-5 | Fang et al. (2021)
 Table 1 | not checkable | the table is lost in our text; it lists rates of other papers
 Table 2 | not checkable | seconds on a Tesla P100; `python -m figures clipping_seconds cnn_clipping` on this machine
 Figure 1 | 004-7 | `python -m figures clipping_epochs cnn_clipping`; VGG16 features of CIFAR10 are not bundled
-Figure 2 | drawn | `python -m figures clipping_epochs cnn_clipping`
+Figure 2 | drawn | `python -m figures clipping_epochs cnn_clipping`; section 6.2 has a loss at C = 10, which is not among the clip norms of section 6.1: a slip
 Figure 3 | drawn | `python -m figures clipping_epochs cnn_clipping`
 Figure 4 | drawn | `python -m figures clipping_synthetic`
 Figure 5 | drawn | `python -m figures clipping_privacy`; C.2 says that the gap grows "as the privacy level epsilon becomes larger", while its numbers and its reason say that it grows as epsilon becomes smaller, as it does here
