@@ -40,6 +40,21 @@ def test_a_run_that_never_stops_early_is_a_gaussian_release():
     assert second_order.stopping_divergence(0.4, barriers, 3.0) == pytest.approx(1.5 * 1.44)
 
 
+def test_epsilon_of_batches_as_in_appendix_b_1():
+    """Theorem B.4 for Gaussian noise written out: 20 answers on a tenth of the records."""
+    orders = np.arange(2, 257)
+    for noise in (30.0, 50.0, 100.0):
+        costs = []
+        for a in orders:
+            j = np.arange(3, a + 1)
+            terms = 2.0 * 0.1**j * special.binom(a, j) * np.exp(0.5 * (j - 1.0) * j / noise**2)
+            least = min(4.0 * math.expm1(noise**-2.0), 2.0 * math.exp(noise**-2.0))
+            total = 0.01 * special.binom(a, 2) * least + terms.sum()
+            cost = min(math.log1p(total) / (a - 1.0), 0.5 * a / noise**2)  # or not amplified
+            costs.append(20.0 * cost + math.log(1e6) / (a - 1.0))
+        assert second_order.spent(noise, 10, 1000) == pytest.approx(min(costs))
+
+
 def test_curvature_of_the_loss_printed_in_E_3():
     """With the penalty, lambda = 1e-3, by finite differences."""
     m = np.linspace(-6.0, 6.0, 4001)
@@ -160,6 +175,8 @@ WRONG = [
     ("003-21", theory_of_data, "hessian_noise_norm", lambda d, s, eta: 0.5 * s),
     ("003-29", convergence, "entry", lambda *at: 2.0 * entry(*at)),
     ("003-29", convergence, "entry", lambda *at: 0.5 * entry(*at)),
+    ("003-34", second_order, "spent", lambda noise, T, m: 0.01 * noise),
+    ("003-34", second_order, "batch_multipliers", lambda *at: ([0.9], ())),
 ]
 
 

@@ -895,7 +895,7 @@ def batch_data(effort: Effort) -> Iterator[Evidence]:
 
 @register(
     "003-24",
-    "Theorem B.9, (33)",
+    "Theorem B.9",
     "with the noise of Theorem B.8, n_min of batches is of order d sqrt(ln 1/delta)/epsilon "
     "max(eps_g^-2, eps_g^-1 eps_H^-2, eps_H^-4): alpha^-2, as with full batches, for a fixed s",
     "the same, of order sqrt d for the noise of the gradients, while s is above about epsilon/(d "
