@@ -81,6 +81,20 @@ class _Weighted(DPOptimizer):
         without noise, or a sum that a later step would add once more.
         """
         self._check_bound()
+        self._check_frozen()
+        super().add_noise()
+
+    def pre_step(self, closure: Any = None) -> Any:
+        """Weigh, add and perturb the gradients; return whether the inner optimizer has to step.
+
+        Without a trained parameter there is nothing to perturb; raises RuntimeError as
+        :meth:`add_noise` if the step would use a gradient nevertheless.
+        """
+        if not self.params:
+            self._check_frozen()
+        return super().pre_step(closure)
+
+    def _check_frozen(self) -> None:
         trained = set(map(id, self.params))
         for parameter in (each for group in self.param_groups for each in group["params"]):
             if id(parameter) in trained:
@@ -92,7 +106,6 @@ class _Weighted(DPOptimizer):
                     "was computed, and the step would use it without noise, or a later one its "
                     "sum: call zero_grad() after a whole step, and then requires_grad_(False)"
                 )
-        super().add_noise()
 
     def _check_bound(self) -> None:
         if self.max_grad_norm != self._clipped_to:

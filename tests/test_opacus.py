@@ -158,6 +158,20 @@ def test_a_parameter_frozen_with_its_gradient_is_refused(name):
     assert torch.equal(frozen, before)
 
 
+def test_parameters_that_are_all_frozen_with_their_gradients_are_refused():
+    """Opacus then makes the step of the inner optimizer, with the gradients of the batch."""
+    X, y = data()
+    module, optimizer, _ = private("automatic", X, y, noise=1.0)
+    nn.functional.cross_entropy(module(X), y).backward()
+    module.requires_grad_(False)
+    before = [p.detach().clone() for p in module.parameters()]
+    with pytest.raises(RuntimeError, match="was frozen after its gradient was computed"):
+        optimizer.step()
+    optimizer.zero_grad()
+    optimizer.step()
+    assert all(map(torch.equal, before, module.parameters()))
+
+
 def test_a_parameter_frozen_between_the_parts_of_a_batch_is_refused():
     """Otherwise its sum would be kept, and added to that of a later batch."""
     X, y = data()
