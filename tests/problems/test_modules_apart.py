@@ -479,6 +479,33 @@ def test_a_layer_with_a_parameter_of_another_class_is_modified():
     assert per_sample.is_modified(layer)
 
 
+def test_a_layer_with_a_buffer_of_another_class_is_modified():
+    class OwnTensor(torch.Tensor):
+        pass
+
+    layer = nn.BatchNorm1d(4).eval()
+    assert not per_sample.is_modified(layer)
+    layer.running_mean = layer.running_mean.as_subclass(OwnTensor)
+    assert per_sample.is_modified(layer)
+
+
+@pytest.mark.parametrize("when", ["forward", "forward_pre"])
+def test_hooks_of_all_modules_get_one_sample_at_a_time(when):
+    """They are in no layer, and see the chunk of a layer that takes one."""
+    X, y = data(9, 0)
+    lengths = set()
+    register = getattr(nn.modules.module, f"register_module_{when}_hook")
+    hook = register(lambda layer, x, *_: lengths.add(len(x[0])))
+    try:
+        problem = dpa.problems.Module(plain(), X, y)
+        problem._network.restore()
+        lengths.clear()
+        problem.sums(problem.initial(), clipping=dpa.clipping.Flat(1.0))
+    finally:
+        hook.remove()
+    assert problem._network.forward != "direct" and lengths <= {1}
+
+
 @pytest.mark.slow
 def test_only_plain_layers_take_a_chunk_at_once():
     class OwnParameter(nn.Parameter):

@@ -22,15 +22,19 @@ from .layers import Materialized, ParameterGradients
 
 def is_modified(layer: nn.Module) -> bool:
     """Return whether an instance may compute something else than its class defines."""
-    # By hooks (those of the backward pass change gradients), by methods set on the instance, or by
-    # parameters of another class.
+    # By hooks (those of the backward pass change gradients), its own or those of all modules, by
+    # methods set on the instance, or by parameters or buffers of another class.
     own: Any = layer
     hooks = own._forward_hooks, own._forward_pre_hooks, own._backward_hooks, own._backward_pre_hooks
     methods = (callable(getattr(type(layer), name, None)) for name in vars(layer))
     compiled = vars(layer).get("_compiled_call_impl") is not None
     parameters = (each for each in own._parameters.values() if each is not None)
-    plain = all(type(each) is nn.Parameter for each in parameters)
-    return any(map(bool, hooks)) or any(methods) or compiled or not plain
+    buffers = (each for each in own._buffers.values() if each is not None)
+    plain = all(type(each) is nn.Parameter for each in parameters) and all(
+        type(each) is Tensor for each in buffers
+    )
+    hooked = any(map(bool, hooks)) or nn.modules.module._has_any_global_hook()
+    return hooked or any(methods) or compiled or not plain
 
 
 def flattened_layers(module: nn.Module, path: str = "") -> Iterator[tuple[str, nn.Module]]:
