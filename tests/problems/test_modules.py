@@ -733,6 +733,7 @@ def test_what_mixes_samples_is_refused_by_name(module, message):
         (nn.BatchNorm1d(4, affine=False), "normalizes over the batch: take GroupNorm .*call eval"),
         (nn.BatchNorm1d(4, track_running_stats=False).eval(), "in eval.. too, since it has no"),
         (nn.Dropout(0.5), "set its dropout to 0, or call eval.. on it, which trains without"),
+        (nn.RReLU(), "draws a slope for every entry: take LeakyReLU, or call eval.. on it"),
     ],
     ids=str,
 )

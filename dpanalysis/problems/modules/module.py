@@ -123,11 +123,11 @@ class Module(NonconvexRisk):
     Raises
     ------
     ValueError
-        If a layer, in its current mode, mixes samples or draws random numbers (batch normalization,
-        dropout: it is named), every parameter is frozen, the parameters are float16, the loss of a
-        random sample depends on the other samples of its batch or changes from call to call, the
-        data are not finite, a label has no output, or ``augment`` changes the shape of a sample,
-        returns numbers that are not finite, or draws from anything but its generator.
+        If a layer of PyTorch, in its current mode, mixes samples or draws random numbers (batch
+        normalization, dropout: it is named), every parameter is frozen, the parameters are float16,
+        the loss of a random sample depends on the other samples of its batch or changes from call
+        to call, the data are not finite, a label has no output, or ``augment`` changes the shape of
+        a sample, returns numbers that are not finite, or draws from anything but its generator.
     TypeError
         If the module returns no tensor for a loss given by name.
 

@@ -98,6 +98,11 @@ def _refusal(layer: Any) -> str:
             "draws a mask that depends on the batch: set its dropout to 0, or call eval() on it, "
             "which trains without dropout"
         )
+    if isinstance(layer, nn.RReLU) and layer.training and layer.lower != layer.upper:
+        return (
+            "draws a slope for every entry: take LeakyReLU, or call eval() on it, which takes the "
+            "mean slope"
+        )
     if isinstance(layer, (nn.Embedding, nn.EmbeddingBag)):
         if layer.max_norm is not None:
             return "changes its weights by the samples it sees: set max_norm=None"
