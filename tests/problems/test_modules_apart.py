@@ -329,6 +329,7 @@ class Counter:
             "namespace": lambda: types.SimpleNamespace(inner=counter()),
             "defaultdict": lambda: collections.defaultdict(list, inner=counter()),
             "deque": lambda: collections.deque([counter()]),
+            "array": lambda: np.array([counter()]),
             "named tuple": lambda: Holder(counter()),
         }[how]()
 
@@ -338,7 +339,7 @@ class Counter:
             found = found.inner
         elif self.how == "defaultdict":
             found = found["inner"]
-        elif self.how in ("deque", "named tuple"):
+        elif self.how in ("deque", "array", "named tuple"):
             found = found[0]
         return F.cross_entropy(z if found() <= 40 else -z, y, reduction="none")
 
@@ -369,7 +370,7 @@ STATES = {
     "default of a loss": (plain, counting_default),
     **{
         f"enclosed in a {how}": (plain, Counter(how))
-        for how in ("slot", "partial", "namespace", "defaultdict", "deque", "named tuple")
+        for how in ("slot", "partial", "namespace", "defaultdict", "deque", "array", "named tuple")
     },
 }
 

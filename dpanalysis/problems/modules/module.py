@@ -177,8 +177,9 @@ class Module(NonconvexRisk):
     *Not covered.* The running time; an error that a record causes (a token without a row in the
     table; random samples are tried, yours are not); records of a Dataset that depend on other
     records, or with ``in_memory=False`` on when they are read; state that is neither in the module
-    nor in the loss or augmentation, or cannot be copied: globals, class attributes, files, a
-    counter in compiled code. User-defined ``vmap`` rules of operations are trusted.
+    nor in the loss or augmentation, or cannot be copied: globals, class attributes, variables that
+    methods of a class enclose, files, a counter in compiled code. User-defined ``vmap`` rules of
+    operations are trusted.
 
     References
     ----------

@@ -12,6 +12,7 @@ from functools import partial, reduce
 from types import BuiltinFunctionType, CellType, FunctionType, MethodType, ModuleType
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -175,8 +176,8 @@ class ModuleState:
 
     It includes attributes of all layers and parameters, buffers, frozen parameters, hooks,
     attributes of a loss object, and attributes, enclosed variables and defaults of functions,
-    with everything they contain. It excludes process-wide state (globals, class attributes, files)
-    and anything that cannot be copied.
+    with everything they contain. It excludes process-wide state (globals, class attributes and
+    what methods of a class enclose, files) and anything that cannot be copied.
     """
 
     def __init__(self, holders: Iterable[Any], trained: Iterable[Tensor] = ()) -> None:
@@ -225,6 +226,11 @@ def _copied(value: Any, memo: dict[Any, Any]) -> Any:
     if kind is list:
         made = memo[id(value)] = []
         made.extend(_copied(each, memo) for each in value)
+        return made
+    if kind is np.ndarray and value.dtype == object:
+        made = memo[id(value)] = value.copy()
+        for k, each in enumerate(value.flat):
+            made.flat[k] = _copied(each, memo)
         return made
     if kind in (tuple, set):
         return kind(_copied(each, memo) for each in value)
