@@ -37,6 +37,8 @@ from . import clipping as rules
 
 __all__ = ["Automatic", "PerSampleAdaptive", "PrivacyEngine"]
 
+_SHORTEST = 1e-70  # shorter gradients count as zero: their squares may have lost digits
+
 
 class _Weighted(DPOptimizer):
     """The optimizer of Opacus with the weights of a rule that has a parameter r."""
@@ -52,8 +54,8 @@ class _Weighted(DPOptimizer):
     def clip_and_accumulate(self) -> None:
         """Weigh the gradients of the samples by the rule, and add them to ``p.summed_grad``.
 
-        A sample whose gradient is not finite counts as zero. Raises RuntimeError if
-        ``max_grad_norm`` has changed since the first samples were added.
+        A sample whose gradient is not finite, or too short for its squares, counts as zero. Raises
+        RuntimeError if ``max_grad_norm`` has changed since the first samples were added.
         """
         if all(parameter.summed_grad is None for parameter in self.params):
             self._clipped_to = self.max_grad_norm
@@ -62,7 +64,7 @@ class _Weighted(DPOptimizer):
         sizes = [torch.linalg.vector_norm(each.double(), dim=1) for each in samples]
         norms = torch.linalg.vector_norm(torch.stack(sizes, dim=1), dim=1)
         weights = self._kind(self.r, self.max_grad_norm).weight(norms)
-        lost = ~torch.isfinite(norms)
+        lost = ~torch.isfinite(norms) | (norms < _SHORTEST)
         weights = weights.masked_fill(lost, 0.0)
         for parameter, gradients in zip(self.params, samples):
             _check_processed_flag(parameter.grad_sample)

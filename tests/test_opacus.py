@@ -254,3 +254,14 @@ def test_weights_of_a_low_precision_are_no_larger_than_the_norm_allows():
     optimizer.clip_and_accumulate()
     (parameter,) = module.parameters()
     assert float(parameter.summed_grad.double().norm()) == pytest.approx(1.0, rel=1e-3)
+
+
+def test_a_gradient_whose_squares_vanish_is_not_scaled_up():
+    """Its computed norm is 0, for which the weight of the rule is 1e200."""
+    X, y = torch.full((2, 4), 1e-170, dtype=torch.float64), torch.zeros(2)
+    own = nn.Linear(4, 1, bias=False).double()
+    module, optimizer, _ = private("automatic", X, y, module=own, r=1e-200)
+    module(X).sum().backward()
+    optimizer.clip_and_accumulate()
+    (parameter,) = module.parameters()
+    assert float(parameter.summed_grad.abs().max()) <= 0.5
