@@ -180,3 +180,11 @@ def test_bad_scales_and_sources_raise(make):
             add_noise(make((1, 2)), "laplace", scale, [random_source(0)])
     with pytest.raises(ValueError, match="sources must be 2, one for each row, got 1"):
         add_noise(make((2, 2)), "gaussian", 1.0, [random_source(0)])
+
+
+@pytest.mark.parametrize("law", ["laplace", "gaussian"])
+def test_one_row_has_the_noise_of_the_first_of_two(law):
+    start = np.arange(12.0).reshape(2, 6)
+    one = add_noise(start[:1].copy(), law, 0.7, [np.random.default_rng(4)])
+    both = add_noise(start.copy(), law, 0.7, [np.random.default_rng(seed) for seed in (4, 5)])
+    np.testing.assert_array_equal(one, both[:1])

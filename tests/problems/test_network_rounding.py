@@ -8,7 +8,7 @@ import array_api_strict
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 import dpanalysis as dpa
@@ -326,6 +326,13 @@ def test_norms_in_single_precision_are_exact_up_to_rounding(data, replicates, bi
                 assert abs(Fraction(found[k, i]) ** 2 - exact) <= Fraction(1e-14) * exact
 
 
+def test_a_norm_in_single_precision_whose_squares_underflow_is_zero():
+    one = np.ones((1, 1, 1), np.float32)
+    sizes = np.array([1e-135, 1e-145, 1e-155, 1e-161])
+    found = [layers.gradient_norms(np, size, [], [one], False)[0, 0] for size in sizes[:, None]]
+    assert found == [pytest.approx(1e-135, rel=1e-14), 0.0, 0.0, 0.0]
+
+
 RULES = [
     clipping.Flat(0.3),
     clipping.Automatic(2.0, 0.1),
@@ -342,6 +349,7 @@ RULES = [
 SPECIAL = st.sampled_from([0.0, math.inf, math.nan, 5e-324, 0.3, 0.7, 1.3e308, 1.7e308])
 
 
+@example([(5e-324, 1.0, 1)], RULES[2], "float32", False, 1)  # a weight above the largest float32
 @given(
     pairs=st.lists(
         st.tuples(*[st.one_of(number(1e-9, 1e9), SPECIAL)] * 2, st.integers(0, 2)), min_size=1
@@ -360,7 +368,8 @@ def test_factors_are_those_of_array_calls_and_keep_the_bound(
 
     def factors(xp):
         arrays = (None if each is None else xp.asarray(each) for each in (norms, losses, counts))
-        found = layers.clip_factors(xp, rule, *arrays, getattr(xp, dtype))
+        with np.errstate(over="ignore"):
+            found = layers.clip_factors(xp, rule, *arrays, getattr(xp, dtype))
         return [np.asarray(each) for each in found]
 
     found, lost, clipped = factors(np)
