@@ -28,7 +28,9 @@ from ...kernels.rounding import TINY
 # Both have slope at most 1 and are 0 at 0, as theory.weak_growth_mlp assumes.
 ACTIVATIONS = ("relu", "tanh")
 _SMALL, _LARGE = 1e-280, 1e300  # sums of squares in this range are accurate
-_SHORTEST = 1e-290  # shorter gradients count as zero: their norms may have lost digits
+# Shorter gradients count as zero, since their norms may have lost digits: in double precision, and
+# in single precision, where it is a square.
+_SHORTEST, _SHORT_SQUARE = 1e-290, 1e-200
 
 
 @dataclass(frozen=True)
@@ -235,7 +237,11 @@ def gradient_norms(
 
 
 def _single_norms(xp: Any, input_norms: Any, hidden: Any, deltas: Any, bias: float) -> Any:
-    """Return :func:`gradient_norms` in single precision; products of squares are normal doubles."""
+    """Return :func:`gradient_norms` in single precision, from sums of products of squares.
+
+    Products of usable numbers exceed 1e-83, their squares are normal doubles. Rows of length below
+    1e-150 have a multiplier of 0 in single precision.
+    """
     total = xp.zeros(deltas[0].shape[:2], dtype=xp.float64, device=deltas[0].device)
     inputs = xp.asarray(input_norms, copy=True)[None, :, None]  # writable, as the others are
     for layer, delta in zip([inputs, *hidden], deltas):
@@ -246,7 +252,7 @@ def _single_norms(xp: Any, input_norms: Any, hidden: Any, deltas: Any, bias: flo
                 add_squared_norms(row, *map(np.ascontiguousarray, arrays), bias)
         else:
             total += (_squares(xp, layer) + bias) * _squares(xp, delta)
-    return xp.sqrt(xp.where(total < _SMALL, zero(xp, total), total))
+    return xp.sqrt(xp.where(total < _SHORT_SQUARE, zero(xp, total), total))
 
 
 def clip_factors(
