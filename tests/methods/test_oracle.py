@@ -665,12 +665,12 @@ def test_the_data_are_looked_at_once_for_all_replicates():
 
 
 class Pull(dpa.regularizers.Regularizer):
-    """An L2 penalty with mutable strength, unlike those of the package."""
+    """An L2 penalty with mutable constants, unlike those of the package."""
 
     def __init__(self, strength):
-        self.strength = strength
+        self.mu = self.L = strength
 
-    mu = L = property(lambda self: self.strength)
+    mu = L = None  # in place of the properties of the base class
     hessian_lipschitz = 0.0
 
     def value(self, w):
@@ -683,14 +683,16 @@ class Pull(dpa.regularizers.Regularizer):
         return np.full_like(w, self.mu)
 
 
-def test_a_penalty_that_changes_after_a_purchase_is_refused():
-    """Its mu enters the charge of the next query."""
+@pytest.mark.parametrize("constant", ["mu", "L"])
+def test_a_penalty_that_changes_after_a_purchase_is_refused(constant):
+    """Both constants enter the charge of the next query."""
     penalty = Pull(0.5)
     problem = problem_of(np.ones((10, 2)), np.ones(10), order=2, regularizer=penalty)
     guard = Filter(dpa.Budget(rho=100.0))
     oracle = PrivateOracle(problem, problem.facts("replace_one"), guard, [7])
     oracle.gradient(np.zeros(2), dpa.Full(), "gaussian", 50.0)
-    spent, penalty.strength = guard.spent, 0.0
+    spent = guard.spent
+    setattr(penalty, constant, 0.0)
     query = queries.LastNoisyIterate(np.zeros(2), 1.0, 400, 1.0)
     with pytest.raises(ValueError, match=r"regularizer must keep the mu and L .*\(0\.5, 0\.5\)"):
         oracle.ask(query, dpa.Full())

@@ -274,3 +274,23 @@ def test_a_no_worse_that_contradicts_the_costs_is_refused():
     with pytest.raises(ValueError, match="no_worse of Own"):
         Sampled(Poisson(0.1), [Own(2.0)]).dominates(Sampled(Poisson(0.1), [Own(1.0)]))
     assert not Own(1.0).dominates(Own(2.0)) and Own(1.0).dominates(Own(1.0))
+
+
+@dataclass(frozen=True)
+class Crossing(Own):
+    """Dearer than a smaller ``std`` at the orders above 2 alone."""
+
+    def rdp_cost(self, orders):
+        return np.where(np.asarray(orders) > 2.0, self.std, 1.0)
+
+
+def test_a_cost_that_is_larger_at_some_orders_only_contradicts_no_worse():
+    """The reverse, cheaper at some orders and no dearer at the others, does not."""
+
+    class Reversed(Crossing):
+        def no_worse(self, other):
+            return True
+
+    with pytest.raises(ValueError, match="no_worse of Reversed must hold for cheaper events only"):
+        Reversed(1.0).dominates(Reversed(2.0))
+    assert Reversed(2.0).dominates(Reversed(1.0))

@@ -331,6 +331,11 @@ def test_gaussian_noise_whose_ratio_has_no_square_is_refused(make):
     assert make(2.1e-100).rdp_cost([2.0])[0] == pytest.approx(4.0 / 2.1e-100**2)
 
 
+def test_a_bound_is_refused_for_the_largest_of_its_ratios():
+    with pytest.raises(ValueError, match="std must be at least 1e-100 times"):
+        GaussianBound(1.0, (1e-3, 1e101), (0.5, 0.5))
+
+
 @pytest.mark.parametrize("exponent", [-99, -50, -20, -10, -5, 0])
 def test_the_epsilon_of_mixed_gaussian_noise_at_any_scale(exponent):
     """For tiny noise the divergence at the upper end used to round to 0, which has no logarithm."""
