@@ -12,7 +12,8 @@ import dpanalysis as dpa
 from dpanalysis.linear_model import LogisticRegression
 from dpanalysis.linear_model.design import design_of
 from dpanalysis.privacy.facts import Block
-from dpanalysis.problems.rows.checks import block_norms
+from dpanalysis.problems.row_bound import with_constant
+from dpanalysis.problems.rows.checks import block_norms, row_norms
 
 LOGISTIC = dpa.losses.Logistic()
 ENTRIES = st.one_of(
@@ -104,14 +105,33 @@ def test_bounds_are_checked():
             Block(size, order, radius)
 
 
+@pytest.mark.parametrize("radius", [1.0, 3.0])
 @pytest.mark.parametrize("order", [1, 2])
-def test_radii_that_bounds_imply_hold_at_the_corners(order):
+def test_radii_that_bounds_imply_hold_at_the_corners(order, radius):
+    """Every block of a row may have ``radius`` times the radius of the block."""
     blocks = (Block(3, math.inf, 0.5), Block(4, 1, 2.0), Block(2, math.inf, 1.0))
-    corner = np.concatenate([np.full(3, 0.5), [2.0, 0, 0, 0], np.ones(2)])[None, :]
-    bound = dpa.RowBound(blocks, 1.0)
+    corner = radius * np.concatenate([np.full(3, 0.5), [2.0, 0, 0, 0], np.ones(2)])[None, :]
+    bound = dpa.RowBound(blocks, radius)
     problem = dpa.ERM(corner, [1.0], LOGISTIC, row_bound=bound)
     assert problem._data.scale is None
     assert problem.radius(order) == pytest.approx(np.linalg.norm(corner, ord=order, axis=1)[0])
+    stated = problem.facts("replace_one").row_blocks
+    assert [block.radius for block in stated[0]] == [radius * block.radius for block in blocks]
+
+
+@pytest.mark.parametrize(
+    ("order", "radius", "row"),
+    [
+        (1, 0.5, [0.5, 0.0]),
+        (2, 0.5, [0.3, 0.4]),
+        (math.inf, 0.5, [0.5, 0.5]),
+        (math.inf, 4.0, [4.0, 4.0]),
+        ((Block(1, 1, 1.0), Block(1, math.inf, 2.0)), 0.5, [0.5, 1.0]),
+    ],
+)
+def test_the_bound_with_a_constant_holds_for_the_longest_row_and_the_constant(order, radius, row):
+    bound = with_constant(dpa.RowBound(order, radius))
+    assert row_norms(np.array([[*row, 1.0]]), bound.order)[0] == pytest.approx(bound.radius)
 
 
 def test_the_constant_is_penalized_as_the_proof_needs_it():
