@@ -93,6 +93,25 @@ def test_overridden_sums_need_overridden_facts():
     assert run(Stated, loss).private and run(Named, loss).private and run(dpa.ERM, loss).private
 
 
+def test_the_oracle_is_answered_by_the_sums_that_the_facts_are_about():
+    w = np.array([[0.3, -0.2]])
+    own, plain = (
+        kind(np.eye(2), np.ones(2), losses.Logistic(), row_bound=BOUND).gradient_sum(w)
+        for kind in (Stated, dpa.ERM)
+    )
+    np.testing.assert_allclose(own, 2.0 * plain, rtol=1e-15)
+
+
+@pytest.mark.parametrize(
+    "name", ["sums", "gradient_sum", "line_losses", "hessian_sum", "hvp_sum", "minimize_perturbed"]
+)
+def test_no_sum_that_a_query_may_ask_for_is_overridden_without_facts(name):
+    kind = type("Other", (dpa.ERM,), {name: lambda *_: None})
+    problem = kind(np.eye(2), np.ones(2), losses.Logistic(), row_bound=BOUND)
+    with pytest.raises(TypeError, match=f"Other overrides {name}, but its facts are those"):
+        problem.check_private()
+
+
 class Target(dpa.Problem):
     """A problem that extends ``Problem`` directly, with numbers in [0, 1]."""
 
@@ -313,6 +332,13 @@ def test_growth_is_that_of_the_formulas_too():
     assert doubled.__new__(doubled).weak_growth(1.0) == (0.0, 4.0)
     with pytest.raises(ValueError, match="no constants of weak growth"):
         type("Unknown", (losses.SquaredError,), {"derivative": formula})().weak_growth(1.0)
+
+
+def test_a_weak_growth_of_ones_own_holds_for_its_formulas_alone():
+    stated = type("Stated", (losses.Logistic,), {"weak_growth": lambda *_: (0.0, 0.1)})
+    assert stated().weak_growth(1.0) == (0.0, 0.1)
+    below = type("Below", (stated,), {"derivative": formula, "lipschitz": 2.0})
+    assert below.__new__(below).weak_growth(1.0) == (0.0, 4.0)
 
 
 class Doubling(losses.Logistic):
