@@ -389,6 +389,7 @@ def test_csr_with_duplicates_unsorted_and_empty_rows():
     for form in (X, raw):
         problem = ERM(form, y, losses.Logistic())
         assert_sums(problem.sums(w, clipping=clipping.Flat(0.4)), expected)
+    assert raw.data.tolist() == [1.0, 2.0, 5.0] and raw.indptr.tolist() == [0, 2, 2, 3]
 
 
 @pytest.mark.parametrize("form", ["dense", "csr"])

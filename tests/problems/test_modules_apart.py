@@ -560,6 +560,12 @@ def test_a_flatten_that_joins_samples_is_not_known(start, end):
     assert per_sample.is_samplewise(nn.Flatten().eval(), x)
 
 
+def test_a_linear_layer_that_takes_one_number_of_each_sample_is_not_known():
+    """It takes the samples of a chunk to be the features of a single one."""
+    layer = nn.Linear(4, 4).eval()
+    assert layer(torch.ones(4)).shape == (4,) and not per_sample.is_samplewise(layer, torch.ones(4))
+
+
 LAYERS = st.one_of(
     st.builds(nn.Softmax, st.sampled_from([None, -3, -2, -1, 0, 1, 2])),
     st.builds(nn.LogSoftmax, st.sampled_from([-2, 0, 1])),
