@@ -182,10 +182,14 @@ class _Traced(np.ndarray):
         return found if found is None else traced(np.asarray(found), learned)
 
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        given = [*args, *kwargs.values()]
+        before = [(each, each.tobytes()) for each in given if isinstance(each, _Traced)]
         found = super().__array_function__(func, types, args, kwargs)
-        learned = dict.fromkeys(fits_in([*args, *kwargs.values()]))
-        for each in args[:1] if func in _WRITES else (kwargs.get("out"),):
-            if isinstance(each, _Traced):
+        learned = dict.fromkeys(fits_in(given))
+        written = args[:1] if func in _WRITES else (kwargs.get("out"),)
+        for each, entries in before:
+            # By another name or place, a change tells which argument was written to.
+            if any(each is one for one in written) or each.tobytes() != entries:
                 each.learned = tuple(learned)
         number = isinstance(found, (np.ndarray, np.floating)) and not isinstance(found, _Encoded)
         return traced(np.asarray(found), tuple(learned)) if number and learned else found
@@ -203,6 +207,9 @@ class _Traced(np.ndarray):
     def __setitem__(self, key: Any, value: Any) -> None:
         super().__setitem__(key, value)
         self.learned = tuple(dict.fromkeys([*self.learned, *fits_in([value])]))
+
+    def fill(self, value: Any) -> None:
+        self[...] = value
 
     def __reduce__(self) -> Any:
         return traced, (np.asarray(self), self.learned)

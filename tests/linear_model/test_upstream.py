@@ -519,6 +519,41 @@ def test_learned_ends_keep_their_cost_however_they_are_written(ends, where):
     assert type(ridge.coef_) is np.ndarray and type(ridge.intercept_) is float
 
 
+def learned_ends(epsilon, values):
+    return PublicColumns([0.0] * len(values), values, learned=[LearnedRanges(epsilon)]).high
+
+
+@pytest.mark.parametrize("write", [np.add, np.copyto])
+def test_learned_ends_that_are_overwritten_in_part_keep_their_cost(write):
+    ends = learned_ends(0.5, [1.0, 2.0])
+    if write is np.add:
+        np.add(3.0, 4.0, out=ends, where=[True, False])
+    else:
+        np.copyto(ends, 7.0, where=[True, False])
+    assert ends.tolist() == [7.0, 2.0] and [fit.epsilon for fit in learned_by(ends)] == [0.5]
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        lambda into, ends: np.copyto(into, ends),
+        lambda into, ends: np.copyto(dst=into, src=ends),
+        lambda into, ends: np.put(a=into, ind=[0, 1], v=ends),
+        lambda into, ends: np.place(arr=into, mask=np.ones(2, bool), vals=ends),
+        lambda into, ends: np.take(ends, [0, 1], 0, into),
+        lambda into, ends: np.take(ends, [0, 1], out=into),
+        lambda into, ends: np.concatenate((ends[:1], ends[1:]), 0, into),
+        lambda into, ends: np.clip(ends, 0.0, 100.0, into),
+        lambda into, ends: into.fill(ends[0]),
+    ],
+)
+def test_ends_written_into_others_add_their_cost_however_they_are_written(write):
+    """By the name of an argument, and as the last one, only the earlier cost was kept."""
+    into = learned_ends(0.5, [1.0, 2.0])
+    write(into, learned_ends(0.25, [7.0, 8.0]))
+    assert into[0] == 7.0 and {fit.epsilon for fit in learned_by(into)} == {0.5, 0.25}
+
+
 def test_learned_ends_in_lists_keep_their_cost():
     learned = bounds().fit(X)
     for ends in ((learned.low_, learned.high_), ([*learned.low_], [*learned.high_])):
