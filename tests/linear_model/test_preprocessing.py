@@ -381,6 +381,14 @@ def test_many_categories_make_a_table_where_one_is_asked_for():
         np.testing.assert_array_equal(table.to_numpy(), expected)
 
 
+def test_columns_keep_the_ranges_that_were_checked():
+    """An array that is written to later would be theirs."""
+    low, high = np.zeros(2), np.ones(2)
+    columns = PublicColumns(low, high)
+    low[0], high[0] = 5.0, 1e9
+    assert columns.low.tolist() == [0.0, 0.0] and columns.radius(1) == 2.0
+
+
 def test_columns_check_what_they_are_given():
     with pytest.raises(ValueError, match="low must be below high"):
         PublicColumns([0, 1], [1, 1])

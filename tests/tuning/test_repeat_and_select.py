@@ -644,6 +644,16 @@ def test_every_copy_of_learned_ranges_is_restated(spent, choice):
         _check_output(output, dpa.Budget(1.0))
 
 
+@pytest.mark.parametrize("rng", [3, None, "os"])
+@pytest.mark.parametrize("repeatable", [False, True])
+def test_ranges_can_be_repeated_if_their_noise_or_that_of_the_choice_can(repeatable, rng):
+    ledger = Ledger("replace_one")
+    ledger.record(Pure(3.0))
+    ranges = LearnedRanges(0.5, repeatable=repeatable)
+    found = _of_choice([ranges], ledger, dpa.Budget(3.0), rng)[0]
+    assert found.repeatable is (repeatable or rng == 3)
+
+
 def test_a_result_and_its_ledger_are_one_report():
     problem, method = (
         dpa.Quadratic([0.5, 1.0], sensitivity=0.1),
