@@ -523,6 +523,16 @@ def learned_ends(epsilon, values):
     return PublicColumns([0.0] * len(values), values, learned=[LearnedRanges(epsilon)]).high
 
 
+@pytest.mark.parametrize("learned", ["low", "high", "missing"])
+def test_every_number_of_a_domain_that_was_learned_keeps_its_cost(learned):
+    numbers = {"low": 0.0, "high": 100.0, "missing": 40.0}
+    numbers[learned] = learned_ends(0.5, [1.0 + numbers[learned]])[0]
+    declared = {"range": (numbers["low"], numbers["high"]), "missing": numbers["missing"]}
+    for domain in (declared, NumericDomain(**numbers)):
+        encoder = PublicEncoder({"age": domain}).fit([[30.0]])
+        assert [fit.epsilon for fit in encoder.columns_.learned] == [0.5]
+
+
 @pytest.mark.parametrize("write", [np.add, np.copyto])
 def test_learned_ends_that_are_overwritten_in_part_keep_their_cost(write):
     ends = learned_ends(0.5, [1.0, 2.0])
