@@ -34,6 +34,7 @@ from dpanalysis.linear_model import (
 from dpanalysis.linear_model.design import design_of
 from dpanalysis.linear_model.runs import default_penalty, perturbation
 from dpanalysis.preprocessing import PrivateBounds, PublicColumns, PublicEncoder
+from dpanalysis.privacy.oracle import PrivateOracle
 
 KINDS = [LogisticRegression, LinearSVC]
 
@@ -354,6 +355,19 @@ def test_a_fit_that_raises_leaves_the_one_before(monkeypatch, few_candidates):
     with pytest.raises(KeyboardInterrupt):
         part.set_params(epsilon=9.0).fit(table, y)
     np.testing.assert_array_equal(part.coef_, kept["coef_"])
+
+
+@pytest.mark.parametrize("model", [PrivateBounds(50.0), LogisticRegression(bounds=(-4, 4))])
+def test_a_fit_that_is_interrupted_gives_no_model(model, monkeypatch):
+    """Ctrl-C at the first answer would leave the ranges, or the weights, of the start."""
+
+    def stopped(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(PrivateOracle, "ask", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        model.fit(*blobs(n=300))
+    assert not any(name.endswith("_") for name in vars(model))
 
 
 def test_declared_classes_need_not_occur():
