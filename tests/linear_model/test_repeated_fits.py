@@ -1,6 +1,8 @@
 """Repeated fits on the same rows are detected, and the costs of an ensemble's parts are added."""
 
 import math
+import threading
+import time
 import warnings
 from types import SimpleNamespace
 
@@ -29,7 +31,7 @@ from dpanalysis.linear_model import (
 )
 from dpanalysis.linear_model import fits as fits_module
 from dpanalysis.linear_model.ensembles import _Cost
-from dpanalysis.linear_model.fits import Fits, _common, _least, sketch
+from dpanalysis.linear_model.fits import Fits, Spent, _common, _least, sketch
 from dpanalysis.preprocessing import PrivateBounds, PublicEncoder
 from dpanalysis.preprocessing.columns import LearnedRanges
 
@@ -415,6 +417,25 @@ def test_one_generator_gives_every_fit_its_own_noise():
         told += [both.fit(X, Y > 0).coef_ for _ in range(2)]
     assert (told[0] != told[1]).all()
     assert not any("no sum is a bound" in str(each.message) for each in caught)
+
+
+def test_threads_never_lose_the_cost_of_a_fit():
+    """Each thread reads the fits of the table, waits, and writes; only a lock prevents a race."""
+
+    class Slow(Spent):
+        def add(self, other):
+            before = self.fits
+            time.sleep(0.005)
+            self.fits = before + other.fits
+
+    process, table = Fits(), sketch(X)
+    process.spend(Slow(table))
+    threads = [threading.Thread(target=process.spend, args=(Spent(table, 1),)) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert process.on(table, within=False).fits == 8
 
 
 def test_group_privacy_of_copies():
