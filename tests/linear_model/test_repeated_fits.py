@@ -419,6 +419,13 @@ def test_one_generator_gives_every_fit_its_own_noise():
     assert not any("no sum is a bound" in str(each.message) for each in caught)
 
 
+def test_rows_with_zeros_of_the_other_sign_are_the_same_rows():
+    signed = np.round(2.0 * X)
+    unsigned = signed + 0.0
+    assert (np.signbit(signed) != np.signbit(unsigned)).any()
+    assert sketch(signed).total == sketch(unsigned).total
+
+
 def test_threads_never_lose_the_cost_of_a_fit():
     """Each thread reads the fits of the table, waits, and writes; only a lock prevents a race."""
 
