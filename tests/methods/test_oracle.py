@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 import pickle
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -264,6 +265,30 @@ def test_two_oracles_never_spend_the_same_remainder():
     for thread in threads:
         thread.join()
     assert len(answered) == 2 and guard.spent == pytest.approx(1.0)
+
+
+def test_threads_never_use_one_declared_event_twice(monkeypatch):
+    """Each thread compares an event, waits, and uses it up; only a lock prevents a race."""
+
+    def slow(named, asked):
+        time.sleep(0.005)
+        return named == asked
+
+    monkeypatch.setattr("dpanalysis.privacy.oracle._covers", slow)
+    oracle, answered = oracle_of(problem_of(np.ones((10, 2)), np.ones(10))), []
+    event = oracle.gradient_event(dpa.Full(), "laplace", 0.8)
+
+    def run():
+        with contextlib.suppress(dpa.PrivacyBudgetExceeded):
+            answered.append(ask(batch, 0.8))
+
+    with oracle.batch(dpa.Full(), [copy.copy(event), copy.copy(event)]) as batch:
+        threads = [threading.Thread(target=run) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert len(answered) == 2
 
 
 def test_an_oracle_has_one_open_batch():
