@@ -426,6 +426,14 @@ def test_rows_with_zeros_of_the_other_sign_are_the_same_rows():
     assert sketch(signed).total == sketch(unsigned).total
 
 
+def test_some_columns_of_a_table_are_recognized_in_each_order_that_was_fitted():
+    process = Fits()
+    for rows in (X, X[::-1]):
+        process.spend(Spent(sketch(rows), 1))
+    for rows in (X, X[::-1]):
+        assert process.on(sketch(rows[:, :2]), within=False).fits >= 1
+
+
 def test_threads_never_lose_the_cost_of_a_fit():
     """Each thread reads the fits of the table, waits, and writes; only a lock prevents a race."""
 
