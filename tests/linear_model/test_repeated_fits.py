@@ -263,6 +263,14 @@ def test_a_record_that_was_drawn_often_pays_for_every_copy(bootstrap):
 
 
 @pytest.mark.filterwarnings("ignore::dpanalysis.linear_model.PrivacyWarning")
+def test_the_delta_of_a_bootstrap_is_that_of_the_record_that_was_drawn_most():
+    bag = BaggingClassifier(model(0.5, delta=1e-6), 3, random_state=0).fit(X, Y > 0)
+    drawn = [np.bincount(each, minlength=400) for each in bag.estimators_samples_]
+    of_copies = np.array([_Cost(0.5, 1e-6).for_copies(k).delta for k in range(20)])
+    assert privacy_of(bag).delta == pytest.approx(sum(of_copies[k] for k in drawn).max(), rel=1e-9)
+
+
+@pytest.mark.filterwarnings("ignore::dpanalysis.linear_model.PrivacyWarning")
 def test_copies_are_charged_for_every_fit_within_a_bootstrap():
     def most(bag):
         return sum(np.bincount(d, minlength=400) for d in bag.estimators_samples_).max()
