@@ -626,7 +626,7 @@ def test_learned_bounds_state_the_cost_of_the_choice():
         repeat_and_select([partial(candidate, share=0.6)], dpa.Budget(9.0), **options)
 
 
-@given(spent=st.lists(st.floats(0.0, 1.0), min_size=1, max_size=3), choice=st.floats(1.0, 9.0))
+@given(spent=st.lists(st.floats(0.0, 1.0), min_size=1, max_size=3), choice=st.floats(0.01, 9.0))
 def test_every_copy_of_learned_ranges_is_restated(spent, choice):
     columns = PublicColumns([0.0], [1.0], learned=[LearnedRanges(each) for each in spent])
     output = {"columns": columns, "low": columns.low, "high": [columns.high[0]]}
