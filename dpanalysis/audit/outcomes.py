@@ -457,7 +457,7 @@ def _keys(array: Any) -> list[Any]:
         return [
             (
                 array.indices[lo:hi].astype(np.int64).tobytes(),
-                (array.data[lo:hi] + 0.0).astype(np.float64).tobytes(),
+                array.data[lo:hi].astype(np.float64).tobytes(),
             )
             for lo, hi in zip(array.indptr[:-1], array.indptr[1:])
         ]

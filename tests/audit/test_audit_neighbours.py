@@ -106,3 +106,12 @@ def test_sparse_records_are_left_as_they_are():
     np.testing.assert_array_equal(data.data, stored[0])
     np.testing.assert_array_equal(data.indices, stored[1])
     assert data.nnz == other.nnz == 4
+
+
+def test_sparse_records_are_equal_if_their_numbers_are():
+    """However the zeros of a row are stored: the other row is the one record that differs."""
+    indptr, indices = [0, 2, 3], [0, 1, 1]
+    data = sp.csr_array((np.array([-0.0, 1.0, 2.0]), indices, indptr), shape=(2, 2))
+    other = sp.csr_array(np.array([[0.0, 1.0], [0.0, 3.0]]))
+    check_neighbours(data, other, "replace_one")
+    check_neighbours(other, data, "replace_one")
