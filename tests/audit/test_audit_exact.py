@@ -601,6 +601,18 @@ def test_what_a_plain_density_cannot_tell_is_an_error():
         renyi_divergence(plain_gaussian(0), lambda x: 2 * plain_gaussian(0)(x), 2)
 
 
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_a_plain_density_may_end_on_one_side_and_fade_on_the_other(sign):
+    """Where it ends there is no mass of Q at all; where it fades, only none that doubles show."""
+
+    def half(x):
+        return 2.0 * np.where(sign * x >= 0.0, stats.norm.pdf(x), 0.0)
+
+    assert renyi_divergence(plain_gaussian(0), half, 2) == math.inf
+    assert hockey_stick(plain_gaussian(0), half, 5.0) == pytest.approx(0.5)
+    assert renyi_divergence(half, plain_gaussian(0), 2) == pytest.approx(math.log(2.0))
+
+
 def test_the_laplace_law_of_scipy_keeps_its_tail():
     """SciPy takes the logarithm of its density, which underflows."""
     exact = math.log(0.6) + 1 / 0.6 - 1
