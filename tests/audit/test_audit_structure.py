@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from dpanalysis.audit import learning, verify_privacy
-from dpanalysis.audit.entries import Entries, hashable
+from dpanalysis.audit.entries import Entries, hashable, is_repr
 from dpanalysis.audit.events import Cells, Coordinate
 from dpanalysis.audit.joint import Grid, Prefixes, order_of, pairs_of_coordinates, ranked, ranks
 from dpanalysis.audit.outcomes import Outcomes, Reader
@@ -293,3 +293,20 @@ def test_few_collections_vectors_and_numbers_are_read_as_before():
     outcomes = reader.read([*many[:2], None])
     assert outcomes.codes.tolist() == [0, 0, 1] and reader.name(1) == "output == None"
     assert np.isnan(outcomes.values[2]).all() and reader.read(np.ones((3, 2))).codes is None
+
+
+class Opaque:
+    """An object without a hash, which may hold more than it prints."""
+
+    __hash__ = None
+
+    def __repr__(self):
+        return "Opaque()"
+
+
+@pytest.mark.parametrize(
+    "hold", [lambda x: x, lambda x: [1, x], lambda x: {"a": x}, lambda x: ({"a": [x]}, 2)]
+)
+def test_a_key_tells_wherever_it_is_only_what_an_object_prints(hold):
+    assert is_repr(hashable(hold(Opaque())))
+    assert not is_repr(hashable(hold("Opaque()")))
