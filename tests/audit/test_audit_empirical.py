@@ -552,3 +552,16 @@ def test_a_p_value_bounds_the_curve_between_the_points_where_it_is_computed():
 def test_a_claim_with_a_delta_is_tested_at_no_other(delta):
     with pytest.raises(ValueError, match="delta must be that of the claim, 1e-06, got 1e-0"):
         verify_privacy(laplace(), 0, 1, Budget(1.0, 1e-6), delta=delta, samples=1_000)
+
+
+@pytest.mark.slow
+def test_what_is_found_does_not_depend_on_where_the_outputs_are():
+    """Folds fit scores of other units, in which their thresholds are made comparable."""
+
+    def bound(offset):
+        def mechanism(data, rng, size):
+            return offset + data * np.arange(1.0, 6.0) / 5.0 + rng.normal(size=(size, 5))
+
+        return verify_privacy(mechanism, 0.0, 1.0, 0.5, samples=4_000, rng=0).epsilon
+
+    assert bound(2.0**14) == pytest.approx(bound(0.0), rel=1e-6)
