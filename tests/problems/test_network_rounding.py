@@ -151,15 +151,15 @@ def test_numbers_are_kept_to_the_last_bit_or_zero(dtype):
 def test_the_terms_of_a_record_keep_their_bits_in_batches_of_any_size(
     dtype, activation, bias, replicates, monkeypatch
 ):
-    """Activations and backpropagated terms are equal to the last bit at any place."""
+    """Activations, backpropagated terms and factors are equal to the last bit at any place."""
     rng = np.random.default_rng(7)
     X, y = rng.normal(size=(1500, 40)), rng.integers(0, 4, 1500)
     problem = MLP(X, y, (16, 8), 4, activation, bias, row_bound=RowBound(2, 6.0), dtype=dtype)
     w = rng.normal(size=(replicates, problem.d))
     parts = []
 
-    def keep(xp, totals, layout, X, scale, hidden, deltas, *rest):
-        parts.append([array.copy() for array in (X[None], *hidden, *deltas)])
+    def keep(xp, totals, layout, X, scale, hidden, deltas, factors, *rest):
+        parts.append([array.copy() for array in (X[None], *hidden, *deltas, factors)])
 
     monkeypatch.setattr(network_sums, "add_gradients", keep)
 
