@@ -712,7 +712,8 @@ def small_fraction(effort: Effort) -> Iterator[Evidence]:
 
 # --- 003-34: the noise of a batch for a budget ---
 
-BUDGET = Budget(1.0, 1e-6)
+TARGET = 1.0
+BUDGET = Budget(TARGET, 1e-6)
 
 
 def spent(noise: float, T: int, m: int) -> float:
@@ -743,18 +744,18 @@ def spent(noise: float, T: int, m: int) -> float:
 )
 def noise_for_a_budget(effort: Effort) -> Iterator[Evidence]:
     """Compute the largest minimizer, and exact deltas of one step at a small one."""
-    target, m = BUDGET.epsilon, 1000
-    largest = optimize.brentq(lambda noise: spent(noise, 10, m) - target, 1.0, 1e3, xtol=1e-12)
-    most = spent(largest, 10, m) / target
+    m = 1000
+    largest = optimize.brentq(lambda noise: spent(noise, 10, m) - TARGET, 1.0, 1e3, xtol=1e-12)
+    most = spent(largest, 10, m) / TARGET
     yield reading("epsilon / target at the largest noise that minimizes it", most, "<=", 1 + 1e-9)
     small = 0.2
-    exact = largest_delta(subsampled_gaussian(small, 1.0, m / RECORDS), target)
-    if max(target - spent(small, 10, m), 0.0) == 0.0:
+    exact = largest_delta(subsampled_gaussian(small, 1.0, m / RECORDS), TARGET)
+    if max(TARGET - spent(small, 10, m), 0.0) == 0.0:
         what = f"delta of one step at the target, sigma = {small:g}, which minimizes it, too"
         yield reading(what, exact, "<=", BUDGET.delta)
     sampling = WithoutReplacement(m)
     noise = batch_multipliers(sampling, RECORDS, [(1, 1.0)], BUDGET, "tightest")[0][0]
-    exact = largest_delta(subsampled_gaussian(noise, 1.0, m / RECORDS), target)
+    exact = largest_delta(subsampled_gaussian(noise, 1.0, m / RECORDS), TARGET)
     yield used("delta of one answer at the noise used / delta", exact / BUDGET.delta, "<=", 1.0)
     yield used("bound nearly attained", exact / BUDGET.delta, ">=", 0.9)
 
