@@ -118,6 +118,14 @@ def test_claims_of_the_site_are_those_of_the_registry():
     assert "not refuted" in site_tables.packages()
 
 
+def test_markup_and_evidence_of_the_claims_are_shown_as_written():
+    page = site_tables.claims()
+    assert "<em>The paper says:</em>" in page
+    assert "\\|" not in page and "*Hypotheses" not in page
+    items = re.findall(r'<li class="(against|for)">(.)', page)
+    assert items and all(mark == {"against": "✗", "for": "✓"}[kind] for kind, mark in items)
+
+
 def test_each_paper_has_a_page_and_a_citation():
     papers = [bibliography.paper_of(each) for each in coverage.lines()]
     cited = (ROOT / "CITATION.cff").read_text(encoding="utf-8")

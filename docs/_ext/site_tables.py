@@ -17,6 +17,7 @@ ROOT = Path(__file__).parents[2]
 _CELLS = re.compile(r"(?<!\\)\|")
 # What a page shows of a verdict or a state, and the name that the style sheet has for it.
 _MARKS = {SHOWN.get(name, name): name for name in (*coverage.STATES, *VERDICTS, "not refuted")}
+_EVIDENCE = re.compile(r"; (?=[✓✗] )")  # a number's own words may have a semicolon
 _REMARKS = re.compile(r"- \*\*(\S+-\d+)\*\* (.*)")
 
 
@@ -46,9 +47,9 @@ def _mark(cell: str) -> str:
 
 def _rich(text: str) -> str:
     """Return the little Markdown of the statements as HTML."""
-    escaped = html.escape(text)
+    escaped = html.escape(text.replace("\\|", "|"))
     escaped = re.sub(r"`([^`]+)`", r"<code>\1</code>", escaped)
-    return re.sub(r"(?<![\w)])\*(\w[^*]*\w)\*(?!\w)", r"<em>\1</em>", escaped)
+    return re.sub(r"(?<![\w)])\*(\w[^*]*[\w:])\*(?!\w)", r"<em>\1</em>", escaped)
 
 
 def claim_rows(paper: str | None = None) -> list[list[str]]:
@@ -73,11 +74,12 @@ def claims(paper: str | None = None) -> str:
     """Return the claims of a paper, by author, or all, each with its evidence folded away."""
     rows = []
     for name, source, printed, verdict, used, evidence, remarks in claim_rows(paper):
+        numbers = _EVIDENCE.split(evidence)
         items = "".join(
             f'<li class="{"against" if each.startswith("✗") else "for"}">{_rich(each)}</li>'
-            for each in evidence.split("; ")
+            for each in numbers
         )
-        shown = f"<details><summary>{evidence.count('; ') + 1} numbers</summary><ul>{items}</ul>"
+        shown = f"<details><summary>{len(numbers)} numbers</summary><ul>{items}</ul>"
         rows.append([name, _rich(source), _rich(printed), verdict, _rich(used), shown])
         rows[-1][-1] += f"<p>{_rich(remarks)}</p></details>" if remarks else "</details>"
         rows[-1][0] = f'<span id="claim-{name}">{name}</span>'
