@@ -138,7 +138,9 @@ def noise_scales(
     """
     budget = request.budget
     if request.mechanism == "gaussian" and budget.epsilon is not None and budget.delta == 0.0:
-        raise ValueError(f"mechanism='gaussian' needs a budget with delta > 0, got {budget!r}")
+        raise ValueError(
+            f"mechanism='gaussian' needs a budget with delta > 0 or in zCDP (rho=), got {budget!r}"
+        )
     importance = _importance(request, recursion, iterations)
     if request.pure:
         return _pure_scales(request, importance)

@@ -392,7 +392,7 @@ def test_an_unbounded_loss_needs_a_clip_norm(noise):
 
 
 def test_gaussian_noise_needs_a_delta_and_a_scheme_its_relation():
-    with pytest.raises(ValueError, match="delta > 0"):
+    with pytest.raises(ValueError, match=r"delta > 0 or in zCDP \(rho=\)"):
         dpa.minimize(problem_of(), sgd(), dpa.Budget(1.0))
     for sampling, relation in [
         (dpa.Poisson(0.1), "replace_one"),

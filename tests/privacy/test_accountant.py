@@ -87,7 +87,7 @@ def test_the_full_batch_goes_with_both(relation):
         (lambda: Sampled(Poisson(0.1), []), ValueError, "at least one event"),
         (lambda: Sampled(Poisson(0.1), Pure(1.0)), TypeError, "a sequence of events"),
         (lambda: Sampled(Poisson(0.1), [1.0]), TypeError, "must be events"),
-        (lambda: Sampled(0.1, [Pure(1.0)]), TypeError, "sampling scheme"),
+        (lambda: Sampled(0.1, [Pure(1.0)]), TypeError, r"sampling must be Full"),
         (lambda: Sampled(WithoutReplacement(5), [Pure(1.0)]), ValueError, "number of records"),
         (lambda: Sampled(WithoutReplacement(5), [Pure(1.0)], n=4), ValueError, "at most n = 4"),
         (
@@ -282,7 +282,7 @@ def test_delta_zero_is_pure():
 
 def test_accountants_that_do_not_apply_say_what_does():
     sampled = Sampled(Poisson(0.1), [Gaussian(1.0, 1.0)])
-    with pytest.raises(IncompatibleAccounting, match="'rdp' or 'pld'"):
+    with pytest.raises(IncompatibleAccounting, match="'rdp' or 'pld', with epsilon and delta"):
         epsilon(sampled, 1e-5, ADD, "zcdp")
     with pytest.raises(IncompatibleAccounting, match="zCDP budget is accounted by 'zcdp'"):
         spent(Gaussian(1.0, 1.0), Budget.zcdp(1.0), "rdp")

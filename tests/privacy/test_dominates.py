@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dpanalysis.errors import PrivacyBudgetExceeded
-from dpanalysis.privacy import Budget, Filter, epsilon
+from dpanalysis.privacy import Budget, Filter, Shuffle, epsilon
 from dpanalysis.privacy.accounting.sampling import (
     Full,
     Poisson,
@@ -185,8 +185,13 @@ def test_user_defined_samplings_are_refused():
     class Often(Poisson):
         pass
 
-    with pytest.raises(TypeError, match="sampling must be a sampling scheme"):
+    with pytest.raises(TypeError, match=r"sampling must be Full\(\), Without"):
         Sampled(Often(0.1), [Pure(1.0)])
+
+
+def test_a_scheme_of_epochs_is_sent_to_its_event():
+    with pytest.raises(TypeError, match=r"got Shuffle.* go with Epoch\(sampling, events\)"):
+        Sampled(Shuffle(20), [Pure(1.0)])
 
 
 def test_only_events_are_dominated():

@@ -224,7 +224,7 @@ def _pure_epsilon(groups: Groups, delta: float) -> float:
 
 
 def _zcdp(groups: Groups) -> float:
-    return _sum(groups, "zcdp_cost", "zCDP", "'rdp' or 'pld'")
+    return _sum(groups, "zcdp_cost", "zCDP", "'rdp' or 'pld', with epsilon and delta")
 
 
 def rdp_curve(groups: Groups, orders: NDArray[np.float64]) -> NDArray[np.float64]:

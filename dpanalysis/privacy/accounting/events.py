@@ -615,7 +615,11 @@ class Sampled(Event):
 
     def __post_init__(self) -> None:
         if type(self.sampling) not in get_args(Sampling):  # a subclass may draw differently
-            raise TypeError(f"sampling must be a sampling scheme, got {self.sampling!r}")
+            raise TypeError(
+                "sampling must be Full(), WithoutReplacement(m), WithReplacement(m) or "
+                f"Poisson(rate), got {self.sampling!r}: schemes that divide the records among the "
+                "batches of an epoch go with Epoch(sampling, events)"
+            )
         events = check_events(self.events, Sampled)
         object.__setattr__(self, "events", events)
         self.sampling.fraction(self.n)
