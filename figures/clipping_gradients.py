@@ -233,7 +233,7 @@ def draw(tables: dict[str, Table]) -> Figure:
                     label=rule,
                 )
             ax.set(title=f"r = {r:g}", xlabel="cosine")
-        row[0].set_ylabel(f"share of batches\n({TRAININGS[training]})")
+        row[0].set_ylabel(f"share of batches,\n{TRAININGS[training].split(',')[0]}")
     plotting.shared_legend(figure, axes[1:])
     return figure
 
