@@ -3,6 +3,7 @@
 ``-t quick`` leaves out what no check needs: the theme, the index of words, pictures.
 """
 
+import os
 import sys
 from pathlib import Path
 
@@ -36,6 +37,7 @@ myst_heading_anchors = 3
 myst_dmath_double_inline = True
 
 # Notebooks are run once and kept; -D nb_execution_mode=off builds without running any.
+os.environ.pop("MPLBACKEND", None)  # a kernel that inherits Agg shows no picture
 nb_execution_mode = "cache"
 nb_execution_timeout = 600
 nb_execution_raise_on_error = True

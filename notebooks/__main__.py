@@ -6,6 +6,7 @@ From a checkout of the repository. Each is run from top to bottom; ``--no-run`` 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import tempfile
 from pathlib import Path
@@ -29,6 +30,7 @@ def main(argv: list[str] | None = None) -> int:
     except ImportError as error:
         parser.error(f"{error}: pip install 'dpanalysis-toolkit[notebooks]'")
     arguments.out.mkdir(parents=True, exist_ok=True)
+    os.environ.pop("MPLBACKEND", None)  # a kernel that inherits Agg shows no picture
     for name in arguments.names or SOURCES:
         notebook = jupytext.read(SOURCES[name])
         if not arguments.no_run:

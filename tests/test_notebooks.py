@@ -1,5 +1,7 @@
 """Every notebook runs from top to bottom."""
 
+import json
+import runpy
 from pathlib import Path
 
 import pytest
@@ -33,3 +35,18 @@ def test_notebook_runs(path, tmp_path, monkeypatch):
     )
     client.execute()
     assert any(cell.cell_type == "code" and cell.outputs for cell in notebook.cells)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_written_notebooks_have_pictures_whatever_the_backend(tmp_path, monkeypatch):
+    pytest.importorskip("jupytext", reason="needs the extra 'execute'")
+    pytest.importorskip("nbclient", reason="needs the extra 'execute'")
+    monkeypatch.setenv("MPLBACKEND", "Agg")
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path))
+    main = runpy.run_path(str(NOTEBOOKS[0].parent / "__main__.py"))["main"]
+    source = tmp_path / "line.py"
+    source.write_text("# %%\nimport matplotlib.pyplot as plt\n\nplt.plot([0, 1])\nplt.show()\n")
+    monkeypatch.setitem(main.__globals__["SOURCES"], "line", source)
+    assert main(["line", "--out", str(tmp_path)]) == 0
+    (cell,) = json.loads((tmp_path / "line.ipynb").read_text())["cells"]
+    assert any("image/png" in output.get("data", {}) for output in cell["outputs"])
