@@ -157,7 +157,7 @@ class Nesterov(WithErrorBound):
     mu : float
         Strong convexity constant for the momentum, > 0. The error bound behind ``noise="optimal"``
         and ``choose_iterations`` holds if the objective is mu-strongly convex: above the problem's
-        public ``mu`` that is your statement.
+        public ``mu`` that is your statement, and above a positive one the run warns.
     noise, sampling, mechanism, choose_iterations, clipping
         See :class:`dpanalysis.methods.planned.WithErrorBound`.
 
@@ -212,7 +212,8 @@ class MultistageNesterov(WithErrorBound):
     iterations : int
         T >= 1; the last stage ends there.
     mu, L : float
-        Strong convexity and smoothness constants for the schedule, 0 < mu <= L.
+        Strong convexity and smoothness constants for the schedule, 0 < mu <= L; mu also for the
+        error bound, as in :class:`Nesterov`.
     p : float
         p >= 1 of (4.7): longer stages for larger p.
     scale : float

@@ -573,7 +573,7 @@ class WithErrorBound(Recursion):
 
 
 def check_bounded_curvature(facts: PublicFacts, mu: float | None = None) -> None:
-    """Raise ValueError unless L is finite and mu, by default the problem's, is positive."""
+    """Raise ValueError unless L is finite and 0 < mu <= L; warn if mu is above the problem's."""
     why = "the error bound that noise='optimal' and choose_iterations use"
     if not np.isfinite(facts.L):
         raise ValueError(
@@ -584,6 +584,13 @@ def check_bounded_curvature(facts: PublicFacts, mu: float | None = None) -> None
         raise ValueError(
             f"{why} needs strong convexity, got mu = {facts.mu!r}: give the problem a regularizer "
             "such as L2(strength)"
+        )
+    if mu is not None and mu > facts.L:
+        raise ValueError(f"mu must be at most the problem's L = {facts.L:g}, got {mu!r}, for {why}")
+    if mu is not None and 0.0 < facts.mu < mu * (1.0 - 1e-9):
+        warn_caller(
+            f"mu {mu:g} is above the problem's public mu = {facts.mu:g}: {why} holds only if the "
+            "objective is so strongly convex, and the noise may be far from the best otherwise"
         )
 
 

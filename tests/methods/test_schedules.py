@@ -199,6 +199,25 @@ def test_a_bound_may_use_a_larger_mu_than_the_problem_states():
         dpa.methods.GradientDescent(0.1, 20).error_recursion(facts)
 
 
+@pytest.mark.parametrize(
+    "method",
+    [
+        dpa.methods.Nesterov(0.1, 20, 0.5, noise="optimal"),
+        dpa.methods.MultistageNesterov(20, 0.5, 10.0, noise="uniform", choose_iterations=0.7),
+    ],
+)
+def test_a_mu_above_a_positive_one_of_the_problem_warns(method):
+    """Optimal noise for too large a mu is far from the best: the first answers are nearly lost."""
+    problem, budget = problem_of(strength=0.1), dpa.Budget(1.0)
+    with pytest.warns(UserWarning, match=r"mu 0\.5 is above .* public mu = 0\.1"):
+        dpa.minimize(problem, method, budget, rng=0)
+    even = dataclasses.replace(method, noise="uniform", choose_iterations=None)
+    dpa.minimize(problem, even, budget, rng=0)  # the momentum alone takes any mu
+    dpa.minimize(problem, dataclasses.replace(method, mu=problem.mu), budget, rng=0)
+    with pytest.raises(ValueError, match=r"mu must be at most .* L = 0\.6, got 0\.9"):
+        dpa.minimize(problem, dataclasses.replace(method, mu=0.9), budget, rng=0)
+
+
 def test_heavy_balls_bound_has_the_lowest_noise_floor():
     """Of the certificates by rate and by noise, the bound takes the one that adds less noise."""
     problem = problem_of()
