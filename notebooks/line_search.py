@@ -198,7 +198,7 @@ axes[1].plot(count[1:], angle, ".", ms=2, color="0.7", label="angle")
 axes[1].plot(count, mean_angle, color=BLUE, label="moving mean")
 axes[1].axhline(90.0, color="black", linewidth=0.8, linestyle=":")
 axes[1].set(ylabel="angle to the gradient before (degrees)")
-axes[1].legend(frameon=False)
+axes[1].legend(frameon=False, markerscale=3)
 for name, color, what in (("rho", BLUE, "gradient"), ("epsilon", ORANGE, "line search")):
     spent = run.history[name][1:, 0]
     axes[2].plot(count, spent / spent[0], color=color, label=f"{what}, {spent[0]:.2g} at first")
