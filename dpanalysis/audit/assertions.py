@@ -225,7 +225,10 @@ def assert_private(
             start = time.monotonic()
             if runs >= needed:
                 verdict = audit(samples=runs, rng=source)
-        except ValueError:
+        except ValueError as error:
+            if not found and neighbours is None and dataset is None:
+                given = f"no neighbours were given, so the data sets are pairs (X, y) {origin}"
+                raise ValueError(f"{error}; {given}") from error
             if not found:
                 raise
         if verdict is not None:

@@ -115,6 +115,12 @@ def test_the_default_pairs(assert_private):
         assert_private(noisy_sum_of_first, 0.5, pairs=4)
 
 
+def test_a_mechanism_of_other_data_is_told_what_was_drawn():
+    """The data sets are then pairs (X, y), which a mechanism of arrays cannot take."""
+    with pytest.raises(ValueError, match=r"has no attribute 'mean'.* data sets are pairs \(X, y\)"):
+        audit.assert_private(lambda data, rng, size: data.mean(), 1.0, pairs=1, samples=1000)
+
+
 def noisy_sum_of_first(dataset, rng, size):
     """One coordinate: its L1 sensitivity is that of the row's L2 ball."""
     return dataset[0][:, 0].sum() + rng.laplace(0.0, 2.0, size)
