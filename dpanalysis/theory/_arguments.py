@@ -45,8 +45,24 @@ def check_kind(name: str, value: Any, kind: type) -> None:
 
 def check_constants(mu: Any, L: Any) -> tuple[float, float]:
     """Return the strong convexity and smoothness constants, ``0 < mu <= L``, as floats."""
-    mu = check_positive("mu", mu)
-    return mu, check_number("L", L, low=mu)
+    mu, L = check_positive("mu", mu), check_positive("L", L)
+    if mu > L:
+        raise ValueError(f"L must be at least mu = {mu!r}, got {L!r}")
+    return mu, L
+
+
+def check_step(
+    name: str, value: ArrayLike, limit: float, formula: str, *, below: bool = False
+) -> FloatArray:
+    """Return positive step sizes up to (or below) a limit, or raise with the limit's formula."""
+    array = check_array(name, value, low=0.0, low_open=True)
+    outside = array >= limit if below else array > limit
+    if outside.any():
+        words = "below" if below else "at most"
+        raise ValueError(
+            f"{name} must be {words} {formula} = {limit:g}, got {array[outside].flat[0]:g}"
+        )
+    return array
 
 
 def check_method(step_size: ArrayLike, momentum: ArrayLike) -> tuple[FloatArray, FloatArray]:

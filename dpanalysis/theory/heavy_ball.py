@@ -6,7 +6,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .._validation import as_scalar, check_int
-from ._arguments import FloatArray, check_array, check_constants, check_method, check_noise_variance
+from ._arguments import (
+    FloatArray,
+    check_constants,
+    check_method,
+    check_noise_variance,
+    check_step,
+)
 from .quadratic import as_spectrum, heavy_ball_recurrence, quadratic_gap, stationary_gap, worst_rate
 
 _TOGETHER = 1 << 14  # number of matrices whose norms are computed at a time
@@ -77,9 +83,7 @@ def heavy_ball_optimal_momentum(step_size: ArrayLike, mu: float, L: float) -> Fl
     0.25
     """
     mu, L = check_constants(mu, L)
-    alpha = check_array(
-        "step_size", step_size, low=0.0, low_open=True, high=4.0 / L, high_open=True
-    )
+    alpha = check_step("step_size", step_size, 4.0 / L, "4/L", below=True)
     momentum = np.maximum((1.0 - np.sqrt(alpha * mu)) ** 2, (1.0 - np.sqrt(alpha * L)) ** 2)
     return as_scalar(np.minimum(momentum, np.nextafter(1.0, 0.0)))
 

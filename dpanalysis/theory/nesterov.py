@@ -8,7 +8,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .._validation import check_int, check_number, check_positive
-from ._arguments import FloatArray, check_array, check_constants, check_method, check_noise_variance
+from ._arguments import (
+    FloatArray,
+    check_constants,
+    check_method,
+    check_noise_variance,
+    check_step,
+)
 from .quadratic import as_spectrum, nesterov_recurrence, quadratic_gap, stationary_gap, worst_rate
 from .recursion import ErrorRecursion
 
@@ -29,7 +35,7 @@ def nesterov_momentum(step_size: ArrayLike, mu: float) -> FloatArray | float:
     0.818181
     """
     mu = check_positive("mu", mu)
-    alpha = check_array("step_size", step_size, low=0.0, low_open=True, high=(1.0 + 1e-12) / mu)
+    alpha = check_step("step_size", step_size, (1.0 + 1e-12) / mu, "1/mu")
     root = np.minimum(np.sqrt(mu * alpha), 1.0)
     return (1.0 - root) / (1.0 + root)
 
@@ -153,7 +159,8 @@ def nesterov_recursion(iterations: int, step_size: float, mu: float, L: float) -
     """
     mu, L = check_constants(mu, L)
     iterations = check_int("iterations", iterations, low=1)
-    alpha = check_number("step_size", step_size, low=0.0, low_open=True, high=(1.0 + 1e-12) / L)
+    alpha = check_positive("step_size", step_size)
+    check_step("step_size", alpha, (1.0 + 1e-12) / L, "1/L")
     return ErrorRecursion(
         start=2.0,
         factors=np.full(iterations, max(0.0, 1.0 - np.sqrt(mu * alpha))),
@@ -258,7 +265,7 @@ def check_stages(
 ) -> tuple[FloatArray, np.ndarray]:
     """Return step sizes and stages, both ``(T,)``; stages run 1, 1, ..., 2, ... without gaps."""
     high = np.inf if L is None else (1.0 + 1e-12) / L
-    alphas = check_array("step_sizes", step_sizes, low=0.0, low_open=True, high=high)
+    alphas = check_step("step_sizes", step_sizes, high, "1/L")
     if alphas.ndim != 1 or alphas.size == 0:
         raise ValueError(f"step_sizes must have shape (T,) with T >= 1, got {alphas.shape}")
     numbers = np.ones(alphas.size, int) if stages is None else np.asarray(stages)

@@ -11,8 +11,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .._validation import as_scalar, check_int, check_number
-from ._arguments import FloatArray, check_array, check_constants, check_kind
+from .._validation import as_scalar, check_int, check_number, check_positive
+from ._arguments import FloatArray, check_array, check_constants, check_kind, check_step
 from .lmi import Certificate
 
 
@@ -157,7 +157,8 @@ def gradient_descent_recursion(
     """
     mu, L = check_constants(mu, L)
     iterations = check_int("iterations", iterations, low=1)
-    alpha = check_number("step_size", step_size, low=0.0, low_open=True, high=2.0 / L)
+    alpha = check_positive("step_size", step_size)
+    check_step("step_size", alpha, 2.0 / L, "2/L")
     factor = 1.0 - 2.0 * mu * alpha * (1.0 - 0.5 * alpha * L)
     return ErrorRecursion(1.0, np.full(iterations, factor), np.full(iterations, alpha * alpha * L))
 

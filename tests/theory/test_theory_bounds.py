@@ -171,7 +171,10 @@ def test_horizon_of_a_one_step_method():
 @pytest.mark.parametrize(
     "call, match",
     [
-        (lambda: theory.nesterov_weights(3, 1.1, 0.1, 1.0), "step_size"),
+        (
+            lambda: theory.nesterov_weights(3, 1.1, 0.1, 1.0),
+            "step_size must be at most 1/L = 1, got 1.1",
+        ),
         (lambda: theory.nesterov_weights(0, 1.0, 0.1, 1.0), "iterations"),
         (lambda: theory.multistage_schedule(5, 0.1, 1.0, scale=1.5), "scale"),
         (lambda: theory.multistage_schedule(5, 0.1, 1.0, p=0), "p must"),

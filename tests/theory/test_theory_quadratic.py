@@ -195,9 +195,12 @@ def test_shapes_and_broadcasting():
         (lambda: theory.heavy_ball_rate(0.0, 0.1, 0.1, 1.0), "step_size"),
         (lambda: theory.heavy_ball_rate(0.1, 1.0, 0.1, 1.0), "momentum"),
         (lambda: theory.heavy_ball_rate(0.1, -0.1, 0.1, 1.0), "momentum"),
-        (lambda: theory.heavy_ball_rate(0.1, 0.1, 2.0, 1.0), "L must"),
+        (
+            lambda: theory.heavy_ball_rate(0.1, 0.1, 2.0, 1.0),
+            "L must be at least mu = 2.0, got 1.0",
+        ),
         (lambda: theory.heavy_ball_rate(0.1, 0.1, 0.0, 1.0), "mu must"),
-        (lambda: theory.heavy_ball_optimal_momentum(4.0, 0.1, 1.0), "step_size"),
+        (lambda: theory.heavy_ball_optimal_momentum(4.0, 0.1, 1.0), "step_size must be below 4/L"),
         (lambda: theory.heavy_ball_gap([-1.0], 0.1, 0.1, 0.1, 1.0, 5), "eigenvalues"),
         (lambda: theory.heavy_ball_gap([1.0], 0.1, 0.1, [0.1], 1.0, 5), "noise_variance"),
         (lambda: theory.heavy_ball_gap([1.0], 0.1, 0.1, -0.1, 1.0, 5), "noise_variance"),
@@ -205,7 +208,7 @@ def test_shapes_and_broadcasting():
         (lambda: theory.heavy_ball_gap([1.0], 0.1, 0.1, 0.1, np.nan, 5), "initial_error"),
         (lambda: theory.heavy_ball_gap([1.0], 0.1, 0.1, 0.1, 1.0, -1), "iterations"),
         (lambda: theory.heavy_ball_bound([1.0], 0.1, 0.1, 0.1, 1.0, 1.5), "t must"),
-        (lambda: theory.nesterov_momentum(2.0, 1.0), "step_size"),
+        (lambda: theory.nesterov_momentum(2.0, 1.0), "step_size must be at most 1/mu"),
         (lambda: theory.heavy_ball_stationary_gap([1.0], 0.1, 0.1, [0.1, 0.2]), "noise_variance"),
     ],
 )
