@@ -306,7 +306,9 @@ def _cache() -> Path | None:
     """Return the user's cache folder; ``None`` if pooch is not installed."""
     if importlib.util.find_spec("pooch") is None:
         return None
-    import pooch
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of tqdm, in notebooks without widgets
+        import pooch
 
     return Path(pooch.os_cache("dpanalysis"))
 
