@@ -117,6 +117,12 @@ class Epoch(Event):
     >>> run = privacy.events.Repeated(epoch, 10)
     >>> round(privacy.epsilon(run, 1e-5, "add_or_remove_one"), 2)
     1.7
+
+    Shuffled batches have public sizes: a record is replaced, and moves a clipped sum by twice C.
+
+    >>> shuffled = privacy.events.Epoch(privacy.Shuffle(100), [privacy.events.Gaussian(1.0, 2.0)])
+    >>> round(privacy.epsilon(shuffled, 1e-5, "replace_one"), 2)
+    10.0
     """
 
     sampling: EpochSampling

@@ -376,7 +376,8 @@ class Gaussian(Event):
     std : float
         Standard deviation in (0, inf), at least 1e-100 times the sensitivity.
     sensitivity : float
-        L2 sensitivity of the released quantity, in [0, inf).
+        L2 sensitivity of the released quantity under the relation it is accounted by, in [0, inf):
+        of a sum of gradients clipped to C it is C under add-or-remove-one, 2 C under replace-one.
     order : int, default=2
         Norm of the sensitivity; must be 2.
 
