@@ -259,7 +259,7 @@ def allocate_gaussian(weights: ArrayLike, rho: float, sensitivity: float) -> Flo
     ``D^2 / (2 s_t^2)``; under ``sum_t D^2 / (2 s_t^2) = rho`` the optimum has ``s_t^2``
     proportional to ``a_t^(-1/2)``, and the minimum is ``D^2 / (2 rho) (sum_t sqrt a_t)^2``.
 
-    Full batches only: a Gaussian release on a sampled batch has no finite zCDP cost. There
+    Full batches only: sampling does not lower the zCDP cost of Gaussian noise. For batches
     ``methods.Nesterov(..., sampling=WithoutReplacement(m), mechanism="gaussian", noise="optimal")``
     takes noise in about these proportions, and calibrates it to a budget of epsilon and delta.
 
