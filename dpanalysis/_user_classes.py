@@ -26,13 +26,18 @@ _PACKAGE = __name__.partition(".")[0] + "."
 def check_elementwise(owner: Any, name: str, a: np.ndarray, b: np.ndarray) -> None:
     """Raise unless a method returns the same bits for every entry however the rows are grouped.
 
-    It may raise at some rows, if it does so every time. It must not change its arguments, nor any
-    state in which it could store samples: see :func:`_memory`.
+    It may raise at some rows, if it does so every time. The values must be real. It must not change
+    its arguments, nor any state in which it could store samples: see :func:`_memory`.
     """
     what, formula = f"{type(owner).__name__}.{name}", getattr(owner, name)
     code = type(owner) if _is_user_defined(type(owner)) else getattr(owner, "function", owner)
     _tried(formula, a[:2], b[:2])  # the first call may cache constants
     before, given = _memory(owner), (a.tobytes(), b.tobytes())
+    if (_tried(lambda *both: np.iscomplexobj(formula(*both)), a, b) == 1.0).any():
+        raise ValueError(
+            f"{what} gives complex numbers for some samples: in a private run they must be real, "
+            "else one record would change the type of all numbers"
+        )
     whole = _tried(formula, a, b)
     if np.isnan(whole).all():
         try:

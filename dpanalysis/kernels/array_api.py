@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
-from array_api_compat import array_namespace, is_numpy_array
+from array_api_compat import array_namespace, is_array_api_obj, is_numpy_array
 
 from .._devices import on_host
 from ..clipping import Clipping, Custom
@@ -197,9 +197,9 @@ def clip_limits(xp: Any, clipping: Clipping, dtype: Any) -> tuple[float, float, 
 
 
 def rule_weights(clipping: Clipping, norms: Any, losses: Any) -> Any:
-    """Return the rule's weights, NaN for samples at which it raises."""
+    """Return the rule's weights, NaN for samples at which it raises or gives no real number."""
     try:
-        return clipping.weight(norms, losses)
+        return _real_like(norms, clipping.weight(norms, losses))
     except Exception:
         xp = array_namespace(norms)
         flat = xp.reshape(norms, (-1,))
@@ -212,6 +212,17 @@ def rule_weights(clipping: Clipping, norms: Any, losses: Any) -> Any:
         for k in (slice(half), slice(half, None))
     ]
     return xp.reshape(xp.concat(parts), norms.shape)
+
+
+def _real_like(array: Any, values: Any) -> Any:
+    """Return a formula's values in the dtype and the shape of ``array``, or raise."""
+    # One record may make them all complex, as numpy.emath.sqrt does at one negative number.
+    xp = array_namespace(array)
+    if not is_array_api_obj(values):
+        values = xp.asarray(values, device=array.device)
+    if xp.isdtype(values.dtype, "complex floating"):
+        raise TypeError("the formula must give real numbers")
+    return xp.broadcast_to(xp.astype(values, array.dtype, copy=False), array.shape)
 
 
 def within(slopes: Any, low: float, high: float) -> Any:
@@ -228,7 +239,7 @@ def formula_values(formula: Callable[[Any, Any], Any], z: Any, y: Any) -> Any:
     """Return a formula's values, NaN where it raises: an error at one record would reveal it."""
     xp = array_namespace(z)
     try:
-        return xp.astype(formula(z, y), z.dtype, copy=False)
+        return _real_like(z, formula(z, y))
     except Exception:
         if z.shape[0] <= 1:
             return xp.full_like(z, math.nan)

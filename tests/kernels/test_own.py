@@ -264,6 +264,49 @@ def test_a_rule_that_fails_at_one_record_adds_zero_there():
     np.testing.assert_array_equal(both, one)
 
 
+class Imaginary(clipping.Clipping):
+    """A rule whose weights are all complex numbers if one norm is above 2.5."""
+
+    clip_norm = 1.0
+
+    def wanted(self, norms, losses):
+        return np.where(norms > 2.5, 0.5, np.emath.sqrt(2.5 - norms))
+
+
+class ImaginaryLoss(losses.Loss):
+    """A loss whose numbers are all complex if one prediction is 3."""
+
+    lipschitz = 1.0
+
+    def value(self, z, y):
+        return np.abs(z) + 0.0 * np.emath.sqrt(np.where(z == 3.0, -1.0, 1.0))
+
+    def derivative(self, z, y):
+        return np.sign(z) + 0.0 * np.emath.sqrt(np.where(z == 3.0, -1.0, 1.0))
+
+
+def test_one_complex_number_does_not_make_all_complex():
+    """One record changed the type of all terms: a sum with it failed, or warned."""
+    X, y = np.array([[1.0], [3.0], [2.0]]), np.array([0, 1, 0])
+    chosen = [0, 1, 2], [0, 2]
+    for loss, rule, sign in ((losses.Hinge(), Imaginary(), -1.0), (ImaginaryLoss(), None, 1.0)):
+        both, rest = (ERM(X[k], np.ones(len(k)), loss) for k in chosen)
+        for w in (np.full(1, sign), np.full((3, 1), sign)):
+            sums, others = both.sums(w, clipping=rule), rest.sums(w, clipping=rule)
+            np.testing.assert_array_equal(sums.gradient, others.gradient)
+            assert rule or np.array_equal(sums.value, others.value)
+    w = np.array([0.5, -0.5])  # the norm of the second gradient is 4.0
+    nets = [Softmax(X[k], y[k], 2) for k in chosen]
+    both, one = (problem.sums(w, clipping=Imaginary()).gradient for problem in nets)
+    np.testing.assert_array_equal(both, one)
+    assert np.linalg.norm(one) > 0.1
+
+
+def test_a_rule_with_complex_numbers_is_refused_before_anything_is_spent():
+    with pytest.raises(ValueError, match=r"Imaginary\.weight gives complex numbers"):
+        train(losses.Logistic(), Imaginary(), dpa.Budget(1.0, 1e-5))
+
+
 # Formulas may use one sample only
 
 MIXED = {
