@@ -840,6 +840,31 @@ def test_a_descent_is_charged_for_what_its_predictions_may_round(d):
     assert far >= moved + 2 * 3 * 2 * d * 2.0**-53 * np.linalg.norm(start)
 
 
+@pytest.mark.parametrize("exponent", [0, 690, 958])
+@pytest.mark.parametrize("form", ["dense", "csr", "softmax"])
+def test_losses_of_rows_far_longer_than_their_bound_are_smooth(form, exponent):
+    """Derivatives below 1/4 were 0 at 2^958 times the bound: 2 steps moved 62 times as far."""
+
+    def problem(label):
+        X, y = np.full((1000, 1), 2.0**exponent), np.append(label, np.ones(999))
+        bound = dpa.RowBound(2, 1.0)
+        if form == "softmax":
+            return dpa.problems.Softmax(X, (y > 0).astype(int), 2, None, bound)
+        return dpa.ERM(sparse.csr_array(X) if form == "csr" else X, y, LOGISTIC, None, bound)
+
+    one, other = problem(1.0), problem(-1.0)
+    points = np.log(3.0) + np.array([[-1e-3], [1e-3]])  # where the derivative is 1/4
+    points = np.hstack([-points / 2, points / 2]) if form == "softmax" else points
+    rise = np.linalg.norm(np.diff(one.gradient(points), axis=0))
+    assert rise <= one.L * np.linalg.norm(np.diff(points, axis=0))
+    if form != "softmax":
+        # The first step leads to either side of that point.
+        query = NoisyDescent(np.array([0.7861071]), 1.0, 1, 2, False, "gaussian", 0.0)
+        ends = [query.answer(Records(each, None, 1000), None)[0] for each in (one, other)]
+        charged = query.sensitivities(one.facts(REPLACE))[0].max()
+        assert abs(ends[0] - ends[1]) <= charged
+
+
 @pytest.mark.parametrize(
     ("build", "match"),
     [

@@ -20,9 +20,10 @@ from ...kernels.products import WHOLE
 from ...privacy.facts import Block
 from ..row_bound import SMALLEST_RADIUS, TOLERANCE, Order, RowBound, implied_radius, norm_name
 
-# A multiplier below this becomes zero: subnormal numbers near it would have too large a relative
-# rounding error. The product of any other with a row's entry errs by at most 2^-49 of the bound.
-_LEAST_SCALE = {32: 2.0**-100, 64: 2.0**-962}  # by the bits of the dtype
+# A multiplier below this becomes zero, far above the subnormal numbers. So the product of any other
+# with a row's entry errs by at most 2^-49 of the bound. And in double only derivatives below 2^-260
+# count as zero, see rounding.TINY: if larger ones did, the loss would not be smooth there.
+_LEAST_SCALE = {32: 2.0**-100, 64: 2.0**-700}  # by the bits of the dtype
 
 _WORDS = (
     "; of two words make -1 and +1 by np.where(y == 'yes', 1, -1), of several 0, 1, ... by "
