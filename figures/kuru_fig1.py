@@ -398,6 +398,8 @@ def caption(tables: dict[str, Table], scale: str) -> str:
             f" At the published points Nesterov's polynomial is off by at most "
             f"{worst['nesterov']:.0e}, (3.18) by up to {worst['heavy ball']:.2f}."
         )
+    wrong = theory.nesterov_momentum(0.5 / L, MU[1])
+    right = theory.heavy_ball_optimal_momentum(0.5 / L, MU[1], L)
     errors = tables["errors"]
     loose = float((errors["printed_bound"] / errors["error"]).min())
     cost = 1.0
@@ -427,8 +429,8 @@ full batch, basic composition) if c_w = sqrt(2) S1 / (n epsilon).
 Differences from the paper: the text states mu = 0.5 and rate (3.18); the figure in the authors'
 repository, of July 2020 (our text of the paper has no figures), follows
 the largest root of NESTEROV'S polynomial at mu = 0.1, and its bound mixes that rate, and the
-momentum that is best for it (0.635 at 0.5/L, for (3.18) it is 0.603), with heavy ball's noise term,
-so that the thin curves deviate from the dotted ones. Both rates and both mu are in the
+momentum that is best for it ({wrong:.3f} at 0.5/L, for (3.18) it is {right:.3f}), with heavy ball's
+noise term, so that the thin curves deviate from the dotted ones. Both rates and both mu are in the
 tables.{compared} (3.17) holds for some C_t of order t (001-7), and its noise term is at least twice
 the exact one; with C_t = t, which the paper takes "for simplicity", it is {loose:.1f} times the
 exact error or more in these panels. The paper also writes the noise variance of the example as
