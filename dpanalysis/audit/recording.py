@@ -223,10 +223,6 @@ def record(
         Time limit: no run starts later, and a run that draws later is aborted, except the first
         four on each input. ``not_followed`` says what was left out.
 
-    Returns
-    -------
-    Recording
-
     Notes
     -----
     Generators that the mechanism creates and retains are reseeded by the operating system after

@@ -220,11 +220,6 @@ class Result:
         replicates : int
             Number of replicates released together.
 
-        Returns
-        -------
-        PrivacyCurve
-            See :func:`dpanalysis.privacy.privacy_curve`.
-
         Raises
         ------
         ValueError
@@ -259,10 +254,6 @@ class Result:
             The delta of that epsilon; by default that of the budget, or 0.
         ax : Axes, optional
             By default those of a new figure, in the style of :mod:`dpanalysis.plotting`.
-
-        Returns
-        -------
-        Axes
 
         Raises
         ------

@@ -114,10 +114,6 @@ class PrivateLinearModel(BaseEstimator, ABC):
         **unknown
             Rejected; for ``sample_weight`` see Notes.
 
-        Returns
-        -------
-        self
-
         Raises
         ------
         ValueError, TypeError

@@ -190,11 +190,6 @@ class Evidence:
     cases : int, default=1
         How many cases were tried.
 
-    Raises
-    ------
-    TypeError, ValueError
-        If a field is of the wrong kind or outside its range.
-
     Examples
     --------
     >>> Evidence("printed", "first gap / gap at the start", 0.9801, "<=", 0.9).holds
@@ -370,11 +365,6 @@ class Effort:
     ----------
     quick : bool, default=False
         Whether a small number of cases is enough.
-
-    Raises
-    ------
-    TypeError
-        If ``quick`` is neither True nor False.
 
     Examples
     --------

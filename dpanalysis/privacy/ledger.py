@@ -127,10 +127,6 @@ class Ledger:
         delta : float, default=1e-5
             The delta of epsilon, in [0, 1).
 
-        Returns
-        -------
-        Axes
-
         Raises
         ------
         ValueError

@@ -232,11 +232,6 @@ def smallest(
     -------
     int array of shape (count,)
 
-    Raises
-    ------
-    ValueError
-        If a number is not finite, shapes differ, or law or count is not allowed.
-
     Examples
     --------
     >>> smallest(random_source("os"), [3.0, 1.0, 2.0], [0.0, 0.0, 9.0], "gumbel", 0.001).tolist()

@@ -107,11 +107,6 @@ def light_tail_scale(deviations: ArrayLike, probabilities: ArrayLike | None = No
     float
         0 if all deviations are 0.
 
-    Raises
-    ------
-    ValueError
-        If an argument is out of its range, or shapes do not match.
-
     References
     ----------
     Fang et al. (2023), Assumption 4.1, at one w; the assumption requires one value for all w.
@@ -381,10 +376,6 @@ def clipped_sgd_bound(
     sampling : {"fixed", "poisson"}
         Whether a batch has B samples, or contains each of the n with probability B/n, as the
         privacy analysis of Algorithm 1 assumes.
-
-    Returns
-    -------
-    ClippedSGDBound
 
     Raises
     ------

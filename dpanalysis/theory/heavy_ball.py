@@ -38,11 +38,6 @@ def heavy_ball_rate(
     float or ndarray
         At least 1 where the method diverges.
 
-    Raises
-    ------
-    ValueError
-        If an argument is out of its range.
-
     Examples
     --------
     >>> heavy_ball_rate(0.2, 0.5, mu=0.5, L=1.0)
@@ -71,11 +66,6 @@ def heavy_ball_optimal_momentum(step_size: ArrayLike, mu: float, L: float) -> Fl
     -------
     float or ndarray
         In ``[0, 1)``.
-
-    Raises
-    ------
-    ValueError
-        If an argument is out of its range.
 
     Examples
     --------
@@ -117,11 +107,6 @@ def heavy_ball_gap(
     (..., T + 1) ndarray
         Grows without bound where the method diverges.
 
-    Raises
-    ------
-    ValueError
-        If an argument is out of its range or shapes do not fit.
-
     Examples
     --------
     >>> gap = heavy_ball_gap([0.5, 1.0], 0.5, 0.25, noise_variance=1e-4, initial_error=1.0,
@@ -154,11 +139,6 @@ def heavy_ball_stationary_gap(
     float or ndarray
         ``(s/2) sum_i alpha (1 + beta) / ((1 - beta)(2 + 2 beta - alpha lambda_i))``; infinite
         where the method diverges, but 0 without noise.
-
-    Raises
-    ------
-    ValueError
-        If an argument is out of its range.
 
     Examples
     --------
@@ -234,11 +214,6 @@ def heavy_ball_bound(
     -------
     float or ndarray
         Infinite where the method diverges.
-
-    Raises
-    ------
-    ValueError
-        If an argument is out of its range.
 
     Examples
     --------

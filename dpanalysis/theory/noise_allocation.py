@@ -124,10 +124,6 @@ def allocation_certificate(
         Weight of the squared error along each eigenvector; by default half the eigenvalues, for
         the gap of the objective.
 
-    Returns
-    -------
-    NoiseAllocation
-
     Raises
     ------
     TypeError

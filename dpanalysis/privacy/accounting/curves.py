@@ -66,11 +66,6 @@ class PrivacyCurve:
         Set if N(mu, 1) against N(0, 1) dominates the release: everything is then the closed form
         for that pair, and the points are not used.
 
-    Raises
-    ------
-    ValueError
-        If an epsilon is negative, or a delta is outside [0, 1].
-
     Examples
     --------
     Randomized response with epsilon 1:
@@ -184,10 +179,6 @@ class PrivacyCurve:
             By default those of a new figure.
         delta : float, default=1e-5
             The marked point is where the curve touches the line of this delta and its epsilon.
-
-        Returns
-        -------
-        Axes
 
         Examples
         --------

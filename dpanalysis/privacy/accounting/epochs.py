@@ -429,10 +429,6 @@ def bins_lower_epsilon(
         In (0, 1).
     epochs : int, default=1
 
-    Returns
-    -------
-    float
-
     Examples
     --------
     >>> round(bins_lower_epsilon(1.0, 100, 1e-5), 3)
@@ -487,10 +483,6 @@ def shuffle_lower_epsilon(
     delta : float
         In (0, 1).
     epochs : int, default=1
-
-    Returns
-    -------
-    float
 
     References
     ----------

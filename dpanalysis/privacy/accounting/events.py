@@ -804,11 +804,6 @@ class GaussianBound(Event):
     offset : float
         :math:`\kappa \ge 0`, in nats.
 
-    Raises
-    ------
-    ValueError
-        If a number is outside its range, or the lengths differ.
-
     Notes
     -----
     The right side is the divergence of two measures on disjoint copies of the line, one for each j:
