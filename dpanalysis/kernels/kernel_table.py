@@ -32,70 +32,56 @@ from . import (
 from .array_api import clip_to_bound
 
 
-class CompiledLoss(Loss):
+class _Compiled:
+    """A loss or a rule with compiled formulas, and the original one that it wraps."""
+
+    __slots__ = ("_original",)
+
+    def __init__(self, original: Any) -> None:
+        self._original = original
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, type(self)) and self._original == other._original
+
+    def __hash__(self) -> int:
+        return hash((type(self), self._original))
+
+    def __repr__(self) -> str:
+        return f"compiled({self._original!r})"
+
+
+class CompiledLoss(_Compiled, Loss):
     """A loss with compiled formulas, as returned by :func:`dpanalysis.losses.compiled`."""
 
-    __slots__ = ("_loss",)
+    __slots__ = ()
 
-    def __init__(self, loss: Loss) -> None:
-        self._loss = loss
-
-    @property
-    def loss(self) -> Loss:
-        """The original loss."""
-        return self._loss
-
-    classification: Any = property(attrgetter("_loss.classification"))
-    convex: Any = property(attrgetter("_loss.convex"))
-    lipschitz: Any = property(attrgetter("_loss.lipschitz"))
-    smoothness: Any = property(attrgetter("_loss.smoothness"))
-    hessian_lipschitz: Any = property(attrgetter("_loss.hessian_lipschitz"))
+    loss: Any = property(attrgetter("_original"))
+    classification: Any = property(attrgetter("_original.classification"))
+    convex: Any = property(attrgetter("_original.convex"))
+    lipschitz: Any = property(attrgetter("_original.lipschitz"))
+    smoothness: Any = property(attrgetter("_original.smoothness"))
+    hessian_lipschitz: Any = property(attrgetter("_original.hessian_lipschitz"))
     curvature_vanishes_at_max_slope: Any = property(
-        attrgetter("_loss.curvature_vanishes_at_max_slope")
+        attrgetter("_original.curvature_vanishes_at_max_slope")
     )
-    lowest: Any = property(attrgetter("_loss.lowest"))
-    growth: Any = property(attrgetter("_loss.growth"))
-    value: Any = property(attrgetter("_loss.value"))
-    derivative: Any = property(attrgetter("_loss.derivative"))
-    second_derivative: Any = property(attrgetter("_loss.second_derivative"))
-    weak_growth: Any = property(attrgetter("_loss.weak_growth"))
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, CompiledLoss) and self._loss == other._loss
-
-    def __hash__(self) -> int:
-        return hash((CompiledLoss, self._loss))
-
-    def __repr__(self) -> str:
-        return f"compiled({self._loss!r})"
+    lowest: Any = property(attrgetter("_original.lowest"))
+    growth: Any = property(attrgetter("_original.growth"))
+    value: Any = property(attrgetter("_original.value"))
+    derivative: Any = property(attrgetter("_original.derivative"))
+    second_derivative: Any = property(attrgetter("_original.second_derivative"))
+    weak_growth: Any = property(attrgetter("_original.weak_growth"))
 
 
-class CompiledRule(Clipping):
+class CompiledRule(_Compiled, Clipping):
     """A rule with a compiled formula, as returned by :func:`dpanalysis.clipping.compiled`."""
 
-    def __init__(self, rule: Clipping) -> None:
-        self._rule = rule
-
-    @property
-    def rule(self) -> Clipping:
-        """The original rule."""
-        return self._rule
-
-    clip_norm: Any = property(attrgetter("_rule.clip_norm"))
-    needs_losses = property(attrgetter("_rule.needs_losses"))
-    largest_weight: Any = property(attrgetter("_rule.largest_weight"))
-    wanted: Any = property(attrgetter("_rule.wanted"))
-    weight: Any = property(attrgetter("_rule.weight"))
-    check: Any = property(attrgetter("_rule.check"))
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, CompiledRule) and self._rule == other._rule
-
-    def __hash__(self) -> int:
-        return hash((CompiledRule, self._rule))
-
-    def __repr__(self) -> str:
-        return f"compiled({self._rule!r})"
+    rule: Any = property(attrgetter("_original"))
+    clip_norm: Any = property(attrgetter("_original.clip_norm"))
+    needs_losses = property(attrgetter("_original.needs_losses"))
+    largest_weight: Any = property(attrgetter("_original.largest_weight"))
+    wanted: Any = property(attrgetter("_original.wanted"))
+    weight: Any = property(attrgetter("_original.weight"))
+    check: Any = property(attrgetter("_original.check"))
 
 
 # class -> code of its formulas, and the attribute that is their parameter
