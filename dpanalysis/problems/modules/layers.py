@@ -16,8 +16,9 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from copy import copy
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
@@ -276,12 +277,16 @@ class ParameterGradients(ABC):
         """Write the sum of the first gradients times ``weights`` (float64) into ``out`` (p,)."""
 
     @abstractmethod
-    def without(self, lost: Tensor) -> ParameterGradients:
-        """Return the part with zeros for the ``lost`` samples, a mask (B,)."""
-
-    @abstractmethod
     def materialize(self) -> Tensor:
         """Return the gradients themselves, (B, p), float64."""
+
+    def without(self, lost: Tensor) -> Self:
+        """Return the part with zeros for the ``lost`` samples, a mask (B,)."""
+        kept = copy(self)
+        for name, each in vars(self).items():
+            if _is_floating(each):  # in an array of integers there is nothing to hide
+                setattr(kept, name, _zeroed(each, lost))
+        return kept
 
     @property
     def entries(self) -> int:
@@ -357,10 +362,6 @@ class Materialized(ParameterGradients):
         most = max(1, _NUMBERS // max(1, rows.shape[1])) if on_host else max(1, len(rows))
         return rows.split(most)
 
-    def without(self, lost: Tensor) -> Materialized:
-        """Return the part without the lost samples."""
-        return Materialized(_zeroed(self.gradients, lost))
-
     def rows(self) -> Tensor:
         """Return the gradients in their original dtype, (B, p)."""
         return self.gradients[..., None].flatten(1)  # a parameter may be a scalar
@@ -385,10 +386,6 @@ class OuterProducts(ParameterGradients):
         """Write the weighted sum, one product of two matrices."""
         count = len(weights)
         _write_product(out, weights[:, None] * self._deltas[:count], self._inputs[:count])
-
-    def without(self, lost: Tensor) -> OuterProducts:
-        """Return the part without the lost samples."""
-        return OuterProducts(_zeroed(self._deltas, lost), _zeroed(self._inputs, lost))
 
     def materialize(self) -> Tensor:
         """Return the outer products."""
@@ -428,10 +425,6 @@ class SummedOuterProducts(ParameterGradients):
         deltas = weights[:, None, None] * self._deltas[:count]
         _write_product(out, deltas.flatten(0, 1), self._inputs[:count].flatten(0, 1))
 
-    def without(self, lost: Tensor) -> SummedOuterProducts:
-        """Return the part without the lost samples."""
-        return SummedOuterProducts(_zeroed(self._deltas, lost), _zeroed(self._inputs, lost))
-
     def materialize(self) -> Tensor:
         """Return the sums of outer products."""
         return (self._deltas.mT @ self._inputs).flatten(1)
@@ -461,10 +454,6 @@ class EmbeddingGradients(ParameterGradients):
         deltas = (weights[:, None, None] * self._deltas[:count]).flatten(0, 1)
         places = self._places[:count].flatten()
         out.zero_().view(self._rows, -1).index_add_(0, places, deltas)
-
-    def without(self, lost: Tensor) -> EmbeddingGradients:
-        """Return the part without the lost samples."""
-        return EmbeddingGradients(_zeroed(self._deltas, lost), self._places, self._rows)
 
     def materialize(self) -> Tensor:
         """Return the tables of the samples."""
