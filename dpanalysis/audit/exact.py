@@ -222,12 +222,10 @@ def hockey_stick(p: Any, q: Any, epsilon: float, *, full_output: bool = False) -
 
     Parameters
     ----------
-    p, q
+    p, q, full_output
         As in :func:`renyi_divergence`.
     epsilon : float
         In (-inf, inf].
-    full_output : bool, default=False
-        Also return an estimate of the absolute error, meant to be on the safe side.
 
     Returns
     -------

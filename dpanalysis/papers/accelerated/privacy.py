@@ -259,12 +259,12 @@ def for_the_code(effort: Effort) -> Iterator[Evidence]:
 def scale_and_deviation(effort: Effort) -> Iterator[Evidence]:
     """Compute exact losses with the authors' noise and with the noise drawn here."""
     T = 100
-    for m in (SIZE, BATCH):
-        scales = theory.laplace_scales(np.full(T, 1.0 / T), SENSITIVITY, SIZE, m)
+    even = np.full(T, 1.0 / T)
+    drawn = {m: theory.laplace_scales(even, SENSITIVITY, SIZE, m) for m in (SIZE, BATCH)}
+    for m, scales in drawn.items():
         spent = true_epsilon(scales / math.sqrt(2.0), SENSITIVITY, SIZE, m)
         yield printed(f"true epsilon at m = {m}, T = 100, claimed 1", spent, "<=", 1.0)
-    for m in (SIZE, BATCH):
-        scales = theory.laplace_scales(np.full(T, 1.0 / T), SENSITIVITY, SIZE, m)
+    for m, scales in drawn.items():
         spent = true_epsilon(scales, SENSITIVITY, SIZE, m)
         what = f"true epsilon at m = {m}, T = 100, scale b_t"
         yield used(what, spent, "==", 1.0, tolerance=1e-9)

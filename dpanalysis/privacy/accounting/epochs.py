@@ -478,11 +478,8 @@ def shuffle_lower_epsilon(
     ----------
     noise_multiplier : float
         Standard deviation of the noise over the bound C on a record's gradient, in (0, inf).
-    batches : int
-        Batches per epoch.
-    delta : float
-        In (0, 1).
-    epochs : int, default=1
+    batches, delta, epochs
+        As in :func:`bins_lower_epsilon`.
 
     References
     ----------

@@ -262,10 +262,8 @@ def _compose(
         for place in range(size, probabilities.size, size):
             part = probabilities[place : place + size]
             folded = folded + np.pad(part, (0, size - part.size))
-        if spectrum is None:
-            spectrum = _power(fft.rfft(folded, size), count)
-        else:
-            spectrum = spectrum * _power(fft.rfft(folded, size), count)
+        power = _power(fft.rfft(folded, size), count)
+        spectrum = power if spectrum is None else spectrum * power
         start += first * count
         log_finite += count * math.log1p(-infinite)
     turned, cells = fft.irfft(spectrum, size), np.empty(size)

@@ -363,9 +363,7 @@ class Module(NonconvexRisk):
 
     def module(self, w: Any) -> nn.Module:
         """Return an independent copy of the module with the parameters ``w`` (d,)."""
-        iterate = self._iterate("w", w)
-        if iterate.ndim != 1:
-            raise ValueError(f"w must have shape ({self.d},), got {tuple(iterate.shape)}")
+        iterate = self._point("w", w)
         made = copy.deepcopy(self._original)
         with torch.no_grad():
             for name, parameter in made.named_parameters():
