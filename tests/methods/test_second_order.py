@@ -137,6 +137,19 @@ def test_it_leaves_a_saddle_along_negative_curvature(step, hessian):
     assert hessians == np.isfinite(result.history["smallest_eigenvalue"][:, 0]).sum()
 
 
+def test_the_released_step_sizes_are_those_of_the_steps():
+    problem, w0 = saddle()
+    method = SecondOrder(0.003, 0.04, shares=SHARES["short"])
+    some = {"record": ["iterate"], "callback": lambda number, w: number == 9}
+    result = dpa.minimize(problem, method, None, w0=w0, rng=0, **some)
+    released = {name: values[1:, 0] for name, values in result.history.items() if name[0] != "i"}
+    moved = np.linalg.norm(np.diff(result.history["iterate"][:, 0], axis=0), axis=1)
+    bent = np.isfinite(released["smallest_eigenvalue"])  # the step is along a unit vector
+    lengths = np.where(bent, 1.0, released["gradient_norm_noisy"])
+    assert bent[0] and not bent.all() and (moved > 0.0).all()
+    np.testing.assert_allclose(released["step_size"] * lengths, moved, rtol=1e-9)
+
+
 def test_lanczos_makes_a_step_from_half_the_tolerance_on():
     """Its eigenvalue is too large by up to eps_H/2, so only above -eps_H/2 is it above -eps_H."""
     problem, w0 = saddle()
