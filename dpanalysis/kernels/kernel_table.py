@@ -35,8 +35,6 @@ from .array_api import clip_to_bound
 class _Compiled:
     """A loss or a rule with compiled formulas, and the original one that it wraps."""
 
-    __slots__ = ("_original",)
-
     def __init__(self, original: Any) -> None:
         self._original = original
 
@@ -52,8 +50,6 @@ class _Compiled:
 
 class CompiledLoss(_Compiled, Loss):
     """A loss with compiled formulas, as returned by :func:`dpanalysis.losses.compiled`."""
-
-    __slots__ = ()
 
     loss: Any = property(attrgetter("_original"))
     classification: Any = property(attrgetter("_original.classification"))
