@@ -173,8 +173,10 @@ WRONG = [
     ("003-20", second_order, "advanced_noise", lambda epsilon, delta, T, s: 0.5),
     ("003-31", second_order, "gaussian_delta", lambda std, epsilon: 1.01),
     ("003-21", theory_of_data, "hessian_noise_norm", lambda d, s, eta: 0.5 * s),
+    ("003-23", convergence, "with_noise_of_8", lambda size, eps_H: eps_H**-4.5),
     ("003-29", convergence, "entry", lambda *at: 2.0 * entry(*at)),
     ("003-29", convergence, "entry", lambda *at: 0.5 * entry(*at)),
+    ("003-35", second_order, "response_cost", lambda excess, epsilon: 0.51 * epsilon**2),
     ("003-34", second_order, "spent", lambda noise, T, m: 0.01 * noise),
     ("003-34", second_order, "batch_multipliers", lambda *at: ([0.9], ())),
 ]

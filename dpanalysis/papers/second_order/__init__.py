@@ -29,12 +29,12 @@ Assumption 2 | 003-1 003-5 003-15 |
 Algorithm 1 | 003-2 003-4 | `methods.SecondOrder`
 Algorithm 2 | 003-6 003-16 003-33 |
 Algorithm 3 | 003-7 | `methods.SecondOrder(step="line_search")`
-Theorem 1 | 003-2 003-3 003-4 | with T in place of the realized numbers it holds, from w0 = 0
+Theorem 1 | 003-2 003-3 003-4 003-35 | with T in place of the realized numbers it holds, from w0 = 0
 Lemma 2 | 003-8 003-30 | (11) for the step that is taken
 Remark after Lemma 2 | 003-32 | a slip: MIN_DEC is larger
 Corollary 3 | 003-17 003-30 |
 Theorem 4 | 003-21 003-29 | n_min lacks factors of the sensitivities; (12), the growth, has them
-Theorem 5 | 003-3 003-6 |
+Theorem 5 | 003-3 003-6 003-35 |
 Lemma 6 | 003-8 |
 Lemma 7 | 003-8 003-16 003-33 |
 Theorem 8 | 003-22 003-29 | (18) like Theorem 4
@@ -65,13 +65,14 @@ Lemma D.6 | 003-9 |
 Lemma D.7 | standard | Tao (2012), with unknown constants; those of Gaussian entries are used (003-9)
 (4) | 003-1 |
 (6) | 003-4 003-17 |
+(8), (14) | 003-35 |
 (10), (15) | 003-8 |
 (11) | 003-30 | true for the step that is taken
 (17) | 003-8 003-16 003-33 | (SD1) or (SD2) at a step no shorter than the fallback, minus the half that (16) leaves to the search; our text has lost the bar that says which step a failed search returns
 (18) | 003-29 |
 (12), (19) | 003-21 003-22 |
 (22), (24) | 003-18 | (22) has "eta_g", "eta_H" for Delta_g, Delta_H: slips
-(25) | 003-23 |
+(25), (26) | 003-23 | at eps_H = sqrt(M eps_g) the order alpha^-2 is right
 (28) | 003-10 |
 (29) | 003-19 |
 Section 3.4: a product with the Hessian takes O(d), not O(d^2) | not checkable | for each record, and without the noise; how to multiply by E_k, a full matrix, in O(d) is not said, and the code of the paper forms it
@@ -93,10 +94,12 @@ Table 12 | not checkable | Hessian evaluations, lost in our text; ours are in `p
 Headline: the cost rho of the steps that a run took is its privacy level | 003-3 | Theorem 1; "an overestimate of the actual privacy level"
 Headline: a tighter sensitivity of the query of the search | open: 003-7 | 003-7 proves it; it is below that of losses in [0, B], 2 B/n, where B_g times the length of the largest step is below B
 Headline: matches the sample complexity of DP-GD, d alpha^-2 | 003-21 003-24 | `python -m figures second_order_complexity`
-Headline: an iteration complexity of O(alpha^-2) | 003-17 003-8 | T by (6), with (10) of order min(eps_g^2, eps_H^3)
+Headline: an iteration complexity of O(alpha^-2) | holds: 003-17 003-8 | T, rounded up or not, by (6), with (10) of order min(eps_g^2, eps_H^3)
 Headline: the mini-batch version keeps the complexity | 003-24 |
 Headline: the tests find second-order points | 003-12 | `python -m figures second_order_saddle` has an instance where curvature matters
 Headline: line search, batches and two phases speed it up | drawn | `python -m figures second_order_tables`
+Headline: two phases retain the guarantees (introduction) | open: 003-21 003-35 | of privacy, if both phases together spend rho; of the point found, for the n_min of the part of rho that is left, twice as large at a quarter
+Headline: batches of DP-TR need alpha^-2, too (introduction) | not checkable | the analysis of DP-TR is in another paper
 Headline: fewer iterations than DP-TR, and a lower final loss | 003-27 | depends on G and M, which the paper does not give
 Headline: 2OPT-LS consistently outperforms DP-TR | 003-28 | on loose solutions at epsilon = 1
 Headline: faster than DP-TR in runtime | not checkable | depends on their machine and code; seconds of both methods here: `python -m figures second_order_tables`
