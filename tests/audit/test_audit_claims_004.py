@@ -268,6 +268,8 @@ WRONG = [
     ("004-10", "sgd_objective_bound", lambda *at: 0.1 * at[0]),
     ("004-18", "of_one_size", lambda c: of_one_size(c) | {"excess": -0.01}),
     ("004-18", "pushed", lambda c: 0.99),
+    ("004-20", "over_lemma_a12", lambda *at, **more: (0.51, 1.01)),
+    ("004-20", "over_lemma_a12", lambda *at, **more: (0.5, 0.99)),
     ("004-19", "far_centers", lambda *at: far_centers(*at) | {"excess": 1.01}),
     ("004-12", "over_rate", lambda places, counts, *others: float(counts.sum())),
     ("004-15", "like_gradients", lambda c5, own_size: 0.99),

@@ -26,14 +26,14 @@ Assumption 4.1 | used | `theory.light_tail_scale` computes rho
 Algorithm 1 | used | `methods.SGD` with `clipping.Flat`, Poisson batches
 Algorithm 2 | 004-10 | SGD with light-tailed noise
 Algorithm 3 | 004-1 | `methods.SGD` with `clipping.Value`
-Algorithm 4 | standard | SGD, for Lemma A.12
+Algorithm 4 | 004-20 | SGD
 Proposition 4.2 | 004-10 004-18 |
 Proposition 4.3 | 004-11 004-18 |
 Proposition 4.4 | 004-2 004-3 004-8 004-19 |
 Theorem 4.5 | repaired: 004-15 004-2 004-3 004-19 | the rate, also for gradients, with three misprints in its premises; `theory.clipped_sgd_bound` has all constants
 Remark 4.1 | 004-10 004-11 | light tails without Lipschitz constants: `theory.clipped_sgd_bound`
 Remark 4.2 | 004-12 |
-Corollary 5.1 | 004-13 |
+Corollary 5.1 | 004-13 | for networks with the beta1 of the public iterate (004-4)
 Remark 5.1 | not checkable | "as fast as SGD" is a timing; `python -m figures clipping_seconds` on this machine
 Lemma A.1 | standard | (a + b)^2 <= 2a^2 + 2b^2
 Lemma A.2 | standard | sum of i/2^i
@@ -46,7 +46,7 @@ Lemma A.8 | standard | maxima of sub-Gaussian variables; `theory.no_clipping_nor
 Lemma A.9 | 004-16 | from a conditional mean to a mean
 Lemma A.10 | standard | Freedman's inequality, Harvey et al. (2019)
 Lemma A.11 | standard | a corollary of Lemma A.10
-Lemma A.12 | standard | Ghadimi, Lan (2013), for noise of mean 0, which it does not say (as 004-18); `theory.clipped_sgd_bound` has half of it
+Lemma A.12 | 004-20 | `theory.clipped_sgd_bound` has half of it
 Lemma A.13 | 004-17 |
 Lemma B.1 | 004-9 |
 Lemma D.1 | 004-4 004-5 | Fang et al. (2021)
