@@ -389,7 +389,7 @@ def rate_against_noise(effort: Effort) -> Iterator[Evidence]:
     before, after = rate_and_noise(0.5, 0.6), rate_and_noise(0.5, 0.25)
     found = [rate_and_noise(0.5, beta) for beta in np.linspace(0.0, 0.59, effort.cases(30, 300))]
     better = max(noise for rate, noise, _ in found if rate < before[0])
-    what = "noise term of (3.17) / sigma^2 at alpha .5, largest of all better rates with beta < .6"
+    what = "noise term of (3.17) / sigma^2 at alpha .5, largest at the better rates, beta to .59"
     yield reading(f"{what}; at beta .6, rate .775", better, ">=", before[1])
     what = "exact stationary gap at beta .25, rate .5; at beta .6"
     yield reading(what, after[2], ">=", before[2])

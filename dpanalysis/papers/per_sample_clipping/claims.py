@@ -682,7 +682,7 @@ def with_replacement(effort: Effort) -> Iterator[Evidence]:
     )
     weights, counts = multiplicities(size, n)
     low, _ = epsilon_bounds(Mixture(weights, 2.0 * counts, noise), steps, delta)
-    what = "epsilon / that of Poisson batches, other gradients opposite"
+    what = "lower bound of epsilon / epsilon of Poisson batches, other gradients opposite"
     setting = f"N = 60000, B = 512, T = {steps}, sigma = .8, delta = 1e-5"
     yield used(f"{what} ({setting})", low / poisson, ">=", 2.0)
     space = {
