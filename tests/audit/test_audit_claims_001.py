@@ -178,6 +178,7 @@ FAULTS = [
     ("001-22", theory, "multistage_weights", accelerated_printed.published_multistage_weights),
     ("001-23", theory, "best_horizon", printed_horizon),
     ("001-30", theory, "heavy_ball_stationary_gap", scaled(theory.heavy_ball_stationary_gap, 1.01)),
+    ("001-39", heavy_ball, "tuned_gap", lambda T, c_w, pairs: 1.0),
     ("001-31", theory, "heavy_ball_optimal_momentum", lambda steps, mu, L: 0.5 + 0.0 * steps),
     ("001-32", theory, "noise_second_moment", scaled(theory.noise_second_moment, 0.5)),
     ("001-36", accelerated_privacy, "loss_of_iterates", lambda random, beta, n: 1.0 - 0.1 * beta),

@@ -72,6 +72,7 @@ Headline: DP-NAG-opt is robust to a small step, DP-MASG-opt is not | drawn: 001-
 Headline: dividing the noise helps under subsampling, too | 001-13 001-38 | with noise that is private: `python -m figures kuru_fig4`
 Headline: full data give a smaller error than batches | 001-29 |
 Headline: a better rate costs more noise (section 3.2) | 001-31 |
+Headline: the parameters that are optimal without noise are not the best with it | 001-39 |
 Headline: the momentum of the best rate performs reliably under noise (section 3.2) | drawn | `python -m figures kuru_fig1`: its bound is at most 1.7 times the least
 Footnote 1: the constant of C_t in the figure | 001-37 |
 Headline: zCDP has a closed form without subsampling (section 6) | 001-34 | `theory.allocate_gaussian`
