@@ -176,6 +176,7 @@ WRONG = [
     ("003-23", convergence, "with_noise_of_8", lambda size, eps_H: eps_H**-4.5),
     ("003-29", convergence, "entry", lambda *at: 2.0 * entry(*at)),
     ("003-29", convergence, "entry", lambda *at: 0.5 * entry(*at)),
+    ("003-36", convergence, "quiet", lambda part, of: 0.96),
     ("003-35", second_order, "response_cost", lambda excess, epsilon: 0.51 * epsilon**2),
     ("003-34", second_order, "spent", lambda noise, T, m: 0.01 * noise),
     ("003-34", second_order, "batch_multipliers", lambda *at: ([0.9], ())),

@@ -98,7 +98,7 @@ Headline: an iteration complexity of O(alpha^-2) | holds: 003-17 003-8 | T, roun
 Headline: the mini-batch version keeps the complexity | 003-24 |
 Headline: the tests find second-order points | 003-12 | `python -m figures second_order_saddle` has an instance where curvature matters
 Headline: line search, batches and two phases speed it up | drawn | `python -m figures second_order_tables`
-Headline: two phases retain the guarantees (introduction) | open: 003-21 003-35 | of privacy, if both phases together spend rho; of the point found, for the n_min of the part of rho that is left, twice as large at a quarter
+Headline: two phases retain the guarantees (introduction) | 003-36 | of privacy they do: 003-35
 Headline: batches of DP-TR need alpha^-2, too (introduction) | not checkable | the analysis of DP-TR is in another paper
 Headline: fewer iterations than DP-TR, and a lower final loss | 003-27 | depends on G and M, which the paper does not give
 Headline: 2OPT-LS consistently outperforms DP-TR | 003-28 | on loose solutions at epsilon = 1
