@@ -150,6 +150,7 @@ WRONG = [
         lambda order, noise, s: 0.2 * order * (s / noise) ** 2,
     ),
     ("003-11", theory, "lanczos_iterations", lambda d, U, eps, failure: 13),
+    ("003-11", convergence, "short_decreases", lambda *at: (1.0, 3.0 * at[1] ** 3 / at[3] ** 2)),
     (
         "003-12",
         experiments,
@@ -176,7 +177,7 @@ WRONG = [
     ("003-23", convergence, "with_noise_of_8", lambda size, eps_H: eps_H**-4.5),
     ("003-29", convergence, "entry", lambda *at: 2.0 * entry(*at)),
     ("003-29", convergence, "entry", lambda *at: 0.5 * entry(*at)),
-    ("003-36", convergence, "quiet", lambda part, of: 0.96),
+    ("003-36", experiments, "quiet", lambda part, of: 0.96),
     ("003-35", second_order, "response_cost", lambda excess, epsilon: 0.51 * epsilon**2),
     ("003-34", second_order, "spent", lambda noise, T, m: 0.01 * noise),
     ("003-34", second_order, "batch_multipliers", lambda *at: ([0.9], ())),

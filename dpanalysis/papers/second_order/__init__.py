@@ -55,7 +55,7 @@ Theorem B.6 | 003-25 |
 Theorem B.7 | holds: 003-26 | of Dwork, Roth (2014); its corollary fails where delta' is nearly 1, and is used for delta/2
 Theorem B.8 | 003-20 | its proof counts a line search, which the short step lacks: a slip
 Theorem B.9 | 003-24 | its "sqrt(rho) = O(eps d sqrt(ln(1/delta)))" has a d too many, and its proof, like that of Theorem 4, max(eps_g, eps_H^(-3/2)) for max(1/eps_g, eps_H^(-3/2)): slips
-Lemma C.1 | 003-11 |
+Lemma C.1 | 003-11 | with what Appendix C concludes from it
 Lemma D.1 | 003-8 003-30 | Lemma 2 again
 Lemma D.2 | 003-8 | Lemma 6 again
 Lemma D.3 | 003-8 003-16 003-33 | Lemma 7 again

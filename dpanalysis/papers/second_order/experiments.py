@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 import numpy as np
-from scipy import special
+from scipy import special, stats
 
 from ... import theory
 from ...audit.attack import Range
@@ -22,6 +22,7 @@ from ...privacy.accounting.relations import REPLACE_ONE
 from ...privacy.facts import PublicFacts
 from ...problems import ERM, RowBound
 from ...regularizers import GemanMcClure
+from ...theory import SecondOrderTarget
 from ..claim import Effort, Evidence, premise, printed, reading, used
 from ..registry import register
 from ..tools import Array, search_max, unit
@@ -159,6 +160,44 @@ def constants(effort: Effort) -> Iterator[Evidence]:
     slopes = Logistic().derivative(w, np.ones(w.size)), Logistic().second_derivative(w, 1.0)
     yield used("largest slope of the loss", np.abs(slopes[0]).max(), "<=", 1.0)
     yield used("largest curvature of the loss", slopes[1].max(), "==", 0.25, tolerance=1e-9)
+
+
+# --- 003-36: two phases ---
+
+
+def quiet(part: float, of: float) -> float:
+    """Return P(the gradients' noise is within (9) in all T iterations) that have part rho to spend.
+
+    The records are the n_min of ``of`` rho by Theorem 4, corrected (003-29); 0.95 is promised.
+    """
+    d, T = 54, 200
+    limit = theory.gradient_noise_norm(d, 1.0, 0.05 / T) * math.sqrt(part / of)
+    return float(stats.chi2.cdf(limit**2, d)) ** T
+
+
+@register(
+    "003-36",
+    "Introduction; section 3.4",
+    "the two-phase heuristic retains the guarantees of the analysis",
+    "with n_min for the part of rho that the second phase has: twice as many records at a quarter. "
+    "The privacy is that of rho, which the two parts add up to",
+    verdict="open",
+    says="'we propose a heuristic that can obtain much more rapid convergence while retaining the "
+    "guarantees provided by the analysis'; 'use a fraction (say 3/4) of the privacy budget to try "
+    "out a smaller T'; 'fall back to the original algorithm with the remaining privacy budget'",
+    hypotheses="d = 54, T = 200, zeta = .05; the first phase has found nothing, which its T allows",
+    changes="whether n_min of Theorem 4 is meant for rho, or for what the second phase has of it",
+)
+def second_phase(effort: Effort) -> Iterator[Evidence]:
+    """Use exact tails of the noise of the second phase."""
+    what = "P(gradients' noise within (9)), second phase, a quarter of rho, n_min of"
+    yield reading(f"{what} a quarter", quiet(0.25, 0.25), ">=", 0.95)
+    yield reading(f"{what} rho", quiet(0.25, 1.0), ">=", 0.95)
+    target = SecondOrderTarget(0.06, 0.245, CONSTANTS, 54, 0.01)
+    sizes = [
+        theory.sample_complexity(each, SHORT).n for each in (replace(target, rho=0.0025), target)
+    ]
+    yield used("n_min of a quarter / of rho", sizes[0] / sizes[1], "==", 2.0, tolerance=1e-3)
 
 
 # --- 003-27, 003-28: the experiments ---
