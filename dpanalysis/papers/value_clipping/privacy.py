@@ -208,12 +208,8 @@ def shortest_runs(effort: Effort) -> Iterator[Evidence]:
     adversary=shortest_runs,
 )
 def run_length(effort: Effort) -> Iterator[Evidence]:
-    """Use small batches and the shortest run allowed, and a run of the length of Theorem 4.5."""
+    """Use small batches and the shortest run allowed."""
     yield from of_adversary(shortest_runs, effort)
-    n, T = 60_000, 360  # n^2 epsilon^2/d at epsilon = 1, d = 1e7
-    found = seen_ever(2.0 / T, 2.0, 1e-5, 1.0, T / n)["excess"]
-    what = "the same at the T = n^2 epsilon^2/d of Theorem 4.5, d = 1e7, n = 60,000, B = c1 = 1"
-    yield printed(f"{what}, c2 = 2, epsilon = 1, delta = 1e-5", found, "<=", 1.0)
     space = {
         "rate": Range(1e-3, 0.5, log=True),
         "epsilon": Range(0.02, 1.0, log=True),
