@@ -94,7 +94,7 @@ Table 12 | not checkable | Hessian evaluations, lost in our text; ours are in `p
 Headline: the cost rho of the steps that a run took is its privacy level | 003-3 | Theorem 1; "an overestimate of the actual privacy level"
 Headline: a tighter sensitivity of the query of the search | open: 003-7 | 003-7 proves it; it is below that of losses in [0, B], 2 B/n, where B_g times the length of the largest step is below B
 Headline: matches the sample complexity of DP-GD, d alpha^-2 | 003-21 003-24 | `python -m figures second_order_complexity`
-Headline: an iteration complexity of O(alpha^-2) | holds: 003-17 003-8 | T by (6), with (10) of order min(eps_g^2, eps_H^3)
+Headline: an iteration complexity of O(alpha^-2) | 003-17 003-8 | T by (6), with (10) of order min(eps_g^2, eps_H^3)
 Headline: the mini-batch version keeps the complexity | 003-24 |
 Headline: the tests find second-order points | 003-12 | `python -m figures second_order_saddle` has an instance where curvature matters
 Headline: line search, batches and two phases speed it up | drawn | `python -m figures second_order_tables`
