@@ -22,6 +22,7 @@ from __future__ import annotations
 import copy
 import math
 import os
+import threading
 from collections.abc import Sequence
 from typing import Any, TypeAlias
 
@@ -387,6 +388,9 @@ def is_system(rng: Any) -> bool:
     return isinstance(rng, SystemRandom) or (isinstance(rng, str) and rng == "os")
 
 
+_SPAWNING = threading.Lock()
+
+
 def spawn(rng: Any, count: int) -> list[Random]:
     """Return ``count`` independent sources; child i does not depend on ``count``.
 
@@ -407,8 +411,11 @@ def spawn(rng: Any, count: int) -> list[Random]:
     __tracebackhide__ = True
     count = check_int("count", count)
     if isinstance(rng, np.random.SeedSequence):
-        return [np.random.default_rng(child) for child in rng.spawn(count)]
-    source = random_source(rng)
+        source: Any = rng
+    else:
+        source = random_source(rng)
     if isinstance(source, SystemRandom):
         return [SystemRandom() for _ in range(count)]
-    return list(source.spawn(count))
+    with _SPAWNING:  # NumPy alone may give two threads the same children, and so the same noise
+        children = source.spawn(count)
+    return list(map(np.random.default_rng, children))

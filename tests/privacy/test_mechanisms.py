@@ -5,6 +5,8 @@ raises a false alarm with probability below 1e-4; seeded cases are fixed anyway.
 """
 
 import math
+import sys
+import threading
 
 import numpy as np
 import pytest
@@ -151,6 +153,27 @@ def test_children_do_not_depend_on_their_number_and_differ():
     assert [child.random() for child in spawn(generator, 3)] == firsts[:3]
     assert all(isinstance(child, SystemRandom) for child in spawn("os", 2))
     assert spawn(7, 0) == []
+
+
+@pytest.mark.parametrize("make", [np.random.default_rng, np.random.SeedSequence])
+def test_threads_that_share_a_source_get_different_children(make):
+    before, found = sys.getswitchinterval(), []
+    source = make(0)
+
+    def draw():
+        for _ in range(100):
+            found.extend(child.bit_generator.state["state"]["inc"] for child in spawn(source, 2))
+
+    threads = [threading.Thread(target=draw) for _ in range(4)]
+    sys.setswitchinterval(1e-6)
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(before)
+    assert len(set(found)) == len(found) == 800
 
 
 def test_children_are_uncorrelated():
