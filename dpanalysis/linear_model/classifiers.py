@@ -25,7 +25,7 @@ from ..privacy.accounting.relations import Budget
 from ..problems import ERM, Softmax
 from ..problems.base import Problem
 from ..regularizers import L2
-from .design import Upstream, check_numbering, design_of, in_file
+from .design import Upstream, added_under, check_numbering, design_of, in_file
 from .estimator import PrivacyWarning, PrivateLinearModel
 from .runs import ExpectedAccuracy, Run, expected_accuracy, rule_facts, run
 from .weights import ClassWeighted, weights_of
@@ -382,6 +382,7 @@ def fit_blocks(
     """Fit ``model`` to the rows of all blocks, stored in a temporary file in single precision."""
     columns = encoder.columns_
     design, bounds_note = design_of(None, columns, columns.d, bool(model.fit_intercept), False)
+    upstream = Upstream(added_under(model.relation, columns.learned))
     labels = []
 
     def parts() -> Iterator[np.ndarray]:
@@ -395,7 +396,6 @@ def fit_blocks(
         budget, rng = model._budget(len(D)), source_of(model.random_state)
         known, targets = model._targets(np.concatenate(labels))
         model.n_features_in_ = columns.d
-        upstream = Upstream(columns.learned)
         model._fit_design(D, targets, known, design, budget, rng, bounds_note, upstream)
 
 

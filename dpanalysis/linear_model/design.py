@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from joblib import Parallel
 from sklearn.base import BaseEstimator
 from sklearn.compose import ColumnTransformer, TransformedTargetRegressor
 from sklearn.pipeline import FeatureUnion, Pipeline
@@ -74,19 +75,25 @@ def upstream_of(
     columns = [getattr(each, "columns_", None) for each in estimators_in([*steps, *targets])]
     columns.append(getattr(design, "columns", None))
     fits = [fit for each in columns if isinstance(each, PublicColumns) for fit in each.learned]
-    learned = tuple(dict.fromkeys([*learned_by(X), *fits, *of_targets]))
-    for fit in learned:
+    learned = added_under(relation, [*learned_by(X), *fits, *of_targets])
+    names = ", ".join(dict.fromkeys(others))
+    repeated = any(map(_fits_several_times, frames))
+    unseen = bounds is not None or (columns_of(X) is None and not transformers)
+    unseen |= _in_worker(frames)
+    notes = [(_UNSEEN, unseen), (_STEPS.format(names), names), (SEVERAL, repeated)]
+    return Upstream(learned, tuple(note for note, holds in notes if holds), names, repeated)
+
+
+def added_under(relation: str, fits: Iterable[LearnedRanges]) -> tuple[LearnedRanges, ...]:
+    """Return each fit once; raise ValueError unless all learned under the relation."""
+    for fit in (learned := tuple(dict.fromkeys(fits))):
         if fit.relation != relation:
             raise ValueError(
                 f"relation must be that under which bounds were learned, {fit.relation!r}, since "
                 f"their epsilon is added to the fit's, got {relation!r}: give PrivateBounds and "
                 "the estimator the same"
             )
-    names = ", ".join(dict.fromkeys(others))
-    repeated = any(map(_fits_several_times, frames))
-    unseen = bounds is not None or (columns_of(X) is None and not transformers)
-    notes = [(_UNSEEN, unseen), (_STEPS.format(names), names), (SEVERAL, repeated)]
-    return Upstream(learned, tuple(note for note, holds in notes if holds), names, repeated)
+    return learned
 
 
 def _mixes_records(function: Any) -> bool:
@@ -131,6 +138,13 @@ def _fits_several_times(frame: Any) -> bool:
     owner = frame.f_locals.get("self") if frame.f_code.co_varnames[:1] == ("self",) else None
     within = str(frame.f_globals.get("__name__")).startswith(REPEATING)
     return within and type(owner).__name__ != "FixedThresholdClassifier"
+
+
+def _in_worker(frames: Iterable[Any]) -> bool:
+    """Return whether joblib runs this in a worker, where the frames of the caller are missing."""
+    names = [(frame, str(frame.f_globals.get("__name__"))) for frame in frames]
+    of_joblib = [frame for frame, name in names if name.partition(".")[0] == "joblib"]
+    return bool(of_joblib) and not _owners(of_joblib[-1:], Parallel)
 
 
 def _owners(frames: Iterable[Any], kind: type) -> list[Any]:

@@ -507,3 +507,11 @@ def test_a_model_edited_by_hand_is_refused(folder, capsys, change):
     (folder / "m.json").write_text(json.dumps(content))
     with pytest.raises(ValueError, match=r"m.json: not a model that dpanalysis has saved"):
         load("m.json")
+
+
+def test_ranges_learned_under_another_relation_are_refused(folder, capsys):
+    learned = '{range = [0, 100], missing = 50, learned = [[0.5, "add_or_remove_one", "a fit"]]}'
+    (folder / "domain.toml").write_text(f"[columns]\nage = {learned}\n")
+    fails(capsys, [*FIT, "--out", "m.json"], "under which bounds were learned")
+    assert main([*FIT, "--out", "m.json", "--relation", "add_or_remove_one"]) == 0
+    assert "epsilon = 5.5," in capsys.readouterr().out

@@ -17,7 +17,7 @@ from joblib import parallel_config
 from sklearn.base import clone
 from sklearn.compose import ColumnTransformer, make_column_selector, make_column_transformer
 from sklearn.decomposition import PCA
-from sklearn.ensemble import BaggingClassifier
+from sklearn.ensemble import BaggingClassifier, VotingClassifier
 from sklearn.experimental import enable_iterative_imputer  # noqa: F401
 from sklearn.feature_selection import SelectKBest
 from sklearn.frozen import FrozenEstimator
@@ -317,6 +317,19 @@ def test_a_fit_of_several_says_that_the_others_cost_too(n_jobs):
     for fitted in bag[-1].estimators_:
         assert total_of(fitted.privacy_) == (pytest.approx(1.0), [0.5])
         assert "drawn several times" in fitted.privacy_.not_counted[-1]
+
+
+@pytest.mark.parametrize("inner", [make_pipeline(PublicEncoder({"a": (0, 1)}), model()), model()])
+def test_a_fit_in_a_worker_does_not_see_the_steps_before_and_says_so(inner):
+    whole = make_pipeline(
+        MinMaxScaler(), PublicEncoder({"a": (0, 1)}), VotingClassifier([("m", inner)])
+    )
+    seen = whole.fit(X[:, :1], Y)[-1].estimators_[0]
+    with parallel_config(backend="threading", n_jobs=2):
+        unseen = whole.fit(X[:, :1], Y)[-1].estimators_[0]
+    assert "MinMaxScaler" in card_of(seen).not_counted[0]
+    assert "does not see where its features" in card_of(unseen).not_counted[0]
+    assert "does not see" not in str(card_of(seen).not_counted)
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")
