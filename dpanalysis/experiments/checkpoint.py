@@ -47,8 +47,6 @@ import hashlib
 import json
 import os
 import sys
-import zipfile
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -74,7 +72,7 @@ from ..privacy.facts import PublicFacts
 from ..privacy.noise import is_system
 from ..privacy.oracle import PrivateOracle
 from ..problems.base import Problem
-from .records import atomic_write
+from .records import DAMAGED, atomic_write
 
 try:
     import fcntl
@@ -86,7 +84,6 @@ _PACKAGE, _INCOMPLETE = "dpanalysis.", "untold"  # fingerprints of our classes a
 _LIBRARIES = {"dpanalysis", "numpy", "scipy", "torch", *sys.stdlib_module_names}
 _MAX_DEPTH = 8  # of nested objects
 _MAX_LISTED = 100  # entries of a list that are written out; a longer one has a digest
-_DAMAGED = (OSError, EOFError, KeyError, TypeError, ValueError, zipfile.BadZipFile, zlib.error)
 
 # The classes that a file may name: no others are instantiated.
 _CLASSES: dict[str, Any] = {
@@ -492,7 +489,7 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         about = json.loads(arrays.pop("about").tobytes())
         about["events"] = json.loads(arrays.pop("events").tobytes())
         version = about["format"]
-    except _DAMAGED as error:
+    except DAMAGED as error:
         raise ValueError(f"resume: {path} is no checkpoint, or damaged") from error
     if version != _FORMAT:
         raise ValueError(f"resume: {path} has the format {version}, and not {_FORMAT}")

@@ -6,6 +6,8 @@ import csv
 import json
 import os
 import tempfile
+import zipfile
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,6 +15,12 @@ from pathlib import Path
 from typing import IO, Any, TypeAlias
 
 import numpy as np
+
+#: Errors of reading a damaged ``.npz`` file; RuntimeError if bits of a header ask for a password.
+DAMAGED = (
+    *(OSError, EOFError, KeyError, RuntimeError, TypeError, ValueError),
+    *(zipfile.BadZipFile, zlib.error),
+)
 
 #: Columns by name: one-dimensional arrays of equal length.
 Table: TypeAlias = dict[str, np.ndarray]

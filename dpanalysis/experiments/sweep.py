@@ -11,8 +11,6 @@ import platform
 import time
 import traceback
 import warnings
-import zipfile
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from contextvars import ContextVar
@@ -28,7 +26,7 @@ from .._parallel import one_thread
 from .._validation import check_int, check_number
 from . import backends
 from .loop import whole_runs
-from .records import Record, atomic_write, plain
+from .records import DAMAGED, Record, atomic_write, plain
 
 #: Called with the file and the result of each finished cell.
 Watch = Callable[[Path, dict[str, np.ndarray]], None]
@@ -235,7 +233,7 @@ class _Cell:
                 problem = "belongs to another cell"
         except FileNotFoundError:
             return None
-        except (OSError, EOFError, KeyError, ValueError, zipfile.BadZipFile, zlib.error) as error:
+        except DAMAGED as error:
             problem = f"is damaged ({error})"
         warnings.warn(f"{self.path} {problem} and is computed again", RuntimeWarning, stacklevel=3)
         return None

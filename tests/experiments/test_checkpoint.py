@@ -6,6 +6,7 @@ import itertools
 import json
 import math
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -631,7 +632,14 @@ def test_arguments(tmp_path, monkeypatch, name, options, error, match):
     assert not on.opened and not any(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("damage", [lambda text: b"", lambda text: text[:-200], lambda text: b"no"])
+def encrypted(text):
+    """Set the bit of a zip file's directory that says so of each of its files."""
+    return re.sub(rb"(PK\x01\x02.{4}).", b"\\1\x01", text, flags=re.DOTALL)
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda text: b"", lambda text: text[:-200], lambda text: b"no", encrypted]
+)
 def test_a_damaged_file_is_named(tmp_path, damage):
     path = tmp_path / "run.npz"
     run("momentum", checkpoint=path)

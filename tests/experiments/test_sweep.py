@@ -152,7 +152,7 @@ def test_every_cell_runs_on_one_thread(tmp_path, jobs):
     assert numba.get_num_threads() == before
 
 
-@pytest.mark.parametrize("damage", ["truncate", "empty", "garbage", "other cell", "bit"])
+@pytest.mark.parametrize("damage", ["truncate", "empty", "garbage", "other cell", "bit", "flag"])
 def test_damaged_cell_is_computed_again(tmp_path, damage):
     cells = [{"seed": seed, "size": 20} for seed in (1, 2)]
     first = sweep(simulate, cells, folder=tmp_path, progress=False)
@@ -166,6 +166,8 @@ def test_damaged_cell_is_computed_again(tmp_path, damage):
         content = bytearray(b"not a zip file")
     elif damage == "other cell":
         content = bytearray(other.read_bytes())
+    elif damage == "flag":  # "encrypted"
+        content[content.index(b"PK\1\2") + 8] ^= 1
     else:
         content[content.index(b"result.product.npy") + 300] ^= 1
     path.write_bytes(content)
