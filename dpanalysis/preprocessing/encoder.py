@@ -6,7 +6,7 @@ import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, field, replace
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, time, timedelta
 from types import SimpleNamespace
 from typing import Any, TypeAlias
 
@@ -333,7 +333,8 @@ class PublicEncoder(TransformerMixin, BaseEstimator):
     *Cells parsed as numbers.* A reader such as ``pandas.read_csv`` converts a column to numbers if
     all of its cells are numbers, so that one record affects how the others are read. Therefore a
     text that is not a category is treated as such a reader would parse it, and a number is rejected
-    in a column with a category that parsing would change, such as ``"01"``: read it as text.
+    in a column with a category that parsing would change, such as ``"01"``, and a time where
+    unlisted values have a category: read them as text.
 
     Empty cells are None, NaN, NA and blank text. A number outside its range is clipped to the
     nearest end; how often is not reported, since it depends on the private data.
@@ -619,6 +620,9 @@ def _codes(name: str, domain: Categories, cells: Any) -> np.ndarray:
             continue
         if isinstance(cell, complex):  # one makes a table complex, and so the texts of all others
             raise WrongCell([(i, name, cell, "a label that is no complex number")])
+        if domain.other is not None and isinstance(cell, (datetime, time)):
+            # Read as times, a column has other texts than if one record makes it a column of texts.
+            raise WrongCell([(i, name, cell, "text, not a time (read it with dtype=str)")])
         text = text_of(cell)
         if lost is not None and not isinstance(cell, str) and hasattr(cell, "__float__"):
             expected = f"text, since {lost!r} would be {text_read(lost)!r} (read it with dtype=str)"

@@ -60,30 +60,45 @@ def test_an_equal_cell_of_another_text_changes_no_cell():
     greenwich = datetime.datetime(2020, 1, 1, 12, tzinfo=datetime.UTC)
     paris = greenwich.astimezone(datetime.timezone(datetime.timedelta(hours=1)))
     assert greenwich == paris
-    domain = {"x": {"categories": [str(greenwich)], "other": "else"}}
+    domain = {"x": [str(greenwich), str(paris)]}
     encoder = PublicEncoder(domain).fit(np.empty((0, 1), dtype=object))
     for first in (greenwich, paris):
         rows = encoder.transform(np.array([[first], [paris]], dtype=object))
         assert np.asarray(rows)[1].tolist() == [0.0, 1.0]
 
 
-@pytest.mark.parametrize("kind", ["datetime64[ns]", "datetime64[us]", "timedelta64[ns]"])
-def test_a_cell_that_is_no_time_changes_no_category_of_times(kind):
+@pytest.mark.parametrize("last", [pd.Timedelta(days=2), "b"])
+def test_a_cell_that_is_no_duration_changes_no_category_of_durations(last):
     """Without it a column of nanoseconds had integers for texts: all rows became "other"."""
-    times = pd.Series(np.array([86400 * 10**9, 2 * 86400 * 10**9], "int64").view("M8[ns]"))
-    times = (times if kind[0] == "d" else times - pd.Timestamp(0)).astype(kind)
-    encoder = PublicEncoder({"x": {"categories": [str(times[0])], "other": "else"}})
-    for cells in (times, times.astype(object).replace(times[1], "b")):
-        rows = encoder.fit_transform(pd.DataFrame({"x": cells}))
-        assert np.asarray(rows)[0].tolist() == [1.0, 0.0]
+    day = pd.Timedelta(days=1)
+    cells = pd.Series([day, last])
+    encoder = PublicEncoder({"x": {"categories": [str(day)], "other": "else"}})
+    rows = encoder.fit_transform(pd.DataFrame({"x": cells}))
+    assert np.asarray(rows)[0].tolist() == [1.0, 0.0]
 
 
 def test_an_hour_changes_no_category_of_days():
     """It gives its unit to an array of NumPy, in which days were written without hours before."""
-    encoder = PublicEncoder({"x": {"categories": ["2024-01-01 00:00:00"], "other": "else"}})
     for last in ("2024-01-02", "2024-01-02T05", "2024-01-02T05:00:00.000000000"):
         days = np.array([[np.datetime64("2024-01-01")], [np.datetime64(last)]])
-        assert np.asarray(encoder.fit_transform(days)).tolist() == [[1.0, 0.0], [0.0, 1.0]]
+        texts = [str(each) for each in days[:, 0].astype("datetime64[us]").tolist()]
+        rows = PublicEncoder({"x": ["2024-01-01 00:00:00", texts[1]]}).fit_transform(days)
+        assert np.asarray(rows).tolist() == [[1.0, 0.0], [0.0, 1.0]]
+
+
+def test_times_are_not_counted_as_other_categories():
+    """A reader makes times of a column unless one record has another text: all rows changed."""
+    encoder = PublicEncoder({"x": {"categories": ["2020-01-01", "10:11"], "other": "else"}})
+    for second, is_text in (("never", True), ("2020-01-01", False)):
+        file = io.StringIO(f"x\n2020-01-01\n{second}\n")
+        table = pd.read_csv(file, parse_dates=["x"])
+        if is_text:
+            assert encoder.fit_transform(table).toarray()[0].tolist() == [1.0, 0.0, 0.0]
+            continue
+        others = [datetime.time(10, 11)], table["x"].to_numpy("datetime64[ns]")
+        for cells in (table["x"], *others):
+            with pytest.raises(ValueError, match="row 0, column 'x': expected text, not a time"):
+                encoder.transform(pd.DataFrame({"x": cells}))
 
 
 def test_a_text_among_dates_changes_no_digit_of_the_others():
