@@ -112,12 +112,12 @@ class CompiledSums:
 
     def _plan(self, clipping: Clipping | None) -> kernel_table.KernelPlan:
         """Return the kernels and formulas of the sums, cached for the last rule."""
-        if self._kept is None or self._kept[0] is not clipping:
-            plan = kernel_table.plan(self._loss, clipping, self._sparse)
-            if not kernel_table.is_fixed(self._loss, clipping):
-                return plan
-            self._kept = clipping, plan
-        return self._kept[1]
+        kept = self._kept  # read once: another thread may replace it by that of another rule
+        if kept is None or kept[0] is not clipping:
+            kept = clipping, kernel_table.plan(self._loss, clipping, self._sparse)
+            if kernel_table.is_fixed(self._loss, clipping):
+                self._kept = kept
+        return kept[1]
 
     def _sums_each(
         self, W: np.ndarray, rows: Any, samples: Any, wanted: _Wanted, run: Any

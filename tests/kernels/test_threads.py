@@ -13,7 +13,8 @@ import numba
 import numpy as np
 import pytest
 
-from dpanalysis import ERM, _numba, _parallel, losses
+from dpanalysis import ERM, _numba, _parallel, clipping, losses
+from dpanalysis.kernels.compiled import CompiledSums
 
 needs_two = pytest.mark.skipif(numba.config.NUMBA_NUM_THREADS < 2, reason="one thread only")
 needs_cores = pytest.mark.skipif(
@@ -178,6 +179,35 @@ def test_many_callers_at_once_get_the_bits_of_one():
 
 @needs_two
 @needs_cores
+@pytest.mark.parametrize("at", range(1, 4))
+def test_another_thread_with_another_rule_does_not_change_the_rule(at):
+    """The rule of the last sum is kept; here another one is, from the k-th look at it on."""
+    small, large = clipping.Flat(1e-3), clipping.Flat(1e3)
+    rows = np.random.default_rng(0).uniform(-1.0, 1.0, (50, 3))
+    data = rows, np.sign(rows[:, 0]), losses.Logistic()
+    norms = np.linalg.norm(rows, axis=1)
+
+    class Shared(CompiledSums):
+        looks, both = 0, (None, None)
+
+        @property
+        def _kept(self):
+            self.looks += 1
+            return self.both[self.looks >= at]
+
+        @_kept.setter
+        def _kept(self, _):
+            pass
+
+    def gradient(sums):
+        return sums.sums(np.zeros((1, 3)), None, small, norms, None, False, True)[1]
+
+    alone, shared = CompiledSums(*data), Shared(*data)
+    expected = gradient(alone)
+    shared.both = alone._kept, (large, alone._plan(large))
+    np.testing.assert_array_equal(gradient(shared), expected)
+
+
 def test_helpers_keep_away_from_the_core_of_the_thread_that_asks(new_pool):
     allowed = os.sched_getaffinity(0)
     try:
