@@ -177,8 +177,6 @@ def test_many_callers_at_once_get_the_bits_of_one():
             np.testing.assert_array_equal(found, expected)
 
 
-@needs_two
-@needs_cores
 @pytest.mark.parametrize("at", range(1, 4))
 def test_another_thread_with_another_rule_does_not_change_the_rule(at):
     """The rule of the last sum is kept; here another one is, from the k-th look at it on."""
@@ -208,6 +206,8 @@ def test_another_thread_with_another_rule_does_not_change_the_rule(at):
     np.testing.assert_array_equal(gradient(shared), expected)
 
 
+@needs_two
+@needs_cores
 def test_helpers_keep_away_from_the_core_of_the_thread_that_asks(new_pool):
     allowed = os.sched_getaffinity(0)
     try:
