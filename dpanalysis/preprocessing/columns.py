@@ -87,8 +87,7 @@ class PublicColumns:
 
     def __post_init__(self) -> None:
         paid = check_number("epsilon", self.epsilon, low=0.0)
-        fits = [*self.learned, *learned_by(self.low), *learned_by(self.high)]
-        learned = tuple(dict.fromkeys(fits))
+        learned = tuple(dict.fromkeys([*self.learned, *fits_in([self.low, self.high])]))
         rest = paid - math.fsum(each.epsilon for each in learned)
         if rest > 0.0:
             learned += (LearnedRanges(rest),)

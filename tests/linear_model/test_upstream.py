@@ -395,7 +395,7 @@ def test_what_ranges_cost_is_checked_and_added():
     assert columns.epsilon == 1.0 and columns.learned == (first, second)
     assert PublicColumns([0.0], [1.0], (), 0.7).epsilon == 0.7
     for ends in (([0.0], traced(np.ones(1), (first,))), (traced(np.zeros(1), (first,)), [1.0])):
-        assert PublicColumns(*ends).learned == (first,)
+        assert PublicColumns(*ends).learned == PublicColumns(*map(list, ends)).learned == (first,)
     assert repr(PublicColumns([0.0], [1.0], (), 0.7)) == (
         "<ranges of 1 columns, learned for epsilon 0.7>"
     )
