@@ -95,8 +95,7 @@ class Result:
         budget = "no budget" if self.budget is None else repr(self.budget)
         return (
             f"Result({self.status} after {self.iterations} iterations of {self.method!r}, "
-            f"{budget}, w of shape {self.w.shape}, history of {', '.join(self.history)}, "
-            f"{self.seconds:.3g} s)"
+            f"{budget}, w of shape {self.w.shape}, history of {', '.join(self.history)})"
         )
 
     def _repr_html_(self) -> str:

@@ -1,5 +1,6 @@
 """minimize and Result: arguments, records, warnings, stops."""
 
+import dataclasses
 import pickle
 from decimal import Decimal
 from fractions import Fraction
@@ -552,6 +553,8 @@ def test_what_is_printed_is_short():
     assert repr(result.plan) == "Schedule(500 iterations, scales 1 to 2)"
     assert repr(result).startswith("Result(finished after 500 iterations of GradientDescent(")
     assert len(repr(result)) < 400
+    # No guarantee covers the time, and what is printed is pasted.
+    assert repr(result) == repr(dataclasses.replace(result, seconds=1234.5))
     twin = pickle.loads(pickle.dumps(result))
     np.testing.assert_array_equal(twin.w, result.w)
     assert twin.epsilon() == result.epsilon()
