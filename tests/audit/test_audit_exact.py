@@ -18,6 +18,7 @@ from dpanalysis.audit import (
     renyi_divergence,
     sensitivity,
 )
+from dpanalysis.audit.exact import _divergence
 from dpanalysis.audit.quadrature import NODES, integrate
 from dpanalysis.audit.strategies import neighbouring_datasets
 
@@ -291,6 +292,13 @@ def test_error_bounds_of_nearly_equal_densities_cover_the_rounding(distance, ord
     )
     truth = 0.5 * order * distance**2
     assert abs(value - truth) <= error <= truth * 1e-14 / distance
+
+
+@pytest.mark.parametrize(("relative", "least"), [(0.5, math.log(1.5)), (1.0, 0.0)])
+def test_the_error_of_a_rough_moment_is_that_of_the_worse_side(relative, least):
+    """A moment of 1 off by half is 1/2 or 3/2, and ln(1 + 1/2) is farther from ln 2."""
+    value, error = _divergence(0.0, relative, 2.0)
+    assert value - least <= error <= 1.001 * (value - least)
 
 
 def test_outcomes_at_the_level_itself_are_in_the_error():

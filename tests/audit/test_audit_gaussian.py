@@ -47,6 +47,27 @@ def test_the_bound_exceeds_mu_just_as_often_as_stated(name):
     assert low <= refuted <= high
 
 
+def test_at_the_bound_hotelling_s_statistic_has_the_allowed_chance():
+    """For vectors of few runs, where its factor of F is far from 1."""
+    returned = {0: [], 1: []}
+
+    def mechanism(b, rng, size):
+        returned[b].append(vector(b, rng, size) + 2.0 * b)
+        return returned[b][-1]
+
+    found = verify_gaussian(
+        mechanism, 0, 1, GaussianPrivacy(1.0), samples=10, confidence=0.95, fit=0.0, rng=0
+    )
+    runs = [np.concatenate(returned[b]) for b in (0, 1)]
+    shift, pooled = (
+        runs[0].mean(axis=0) - runs[1].mean(axis=0),
+        np.mean([np.cov(x.T) for x in runs], 0),
+    )
+    squared = 5.0 * shift @ np.linalg.solve(pooled, shift)  # T^2, with n / 2 = 5
+    tail = stats.ncf.sf(16 / (3 * 18) * squared, 3, 16, 5.0 * found.mu**2)
+    assert found.mu > 0.5 and tail == pytest.approx(0.05, rel=1e-6)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", AT_MU)
 def test_gaussian_releases_are_hardly_ever_refused(name):

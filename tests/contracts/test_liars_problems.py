@@ -506,7 +506,7 @@ BOX = (Block(2, math.inf, 1.0),)
     ("stated", "message"),
     [
         ({"row_blocks": ((Block(1, 1, 1.0), Block(1, 1, 1e-3)),)}, "the columns 1 to 1 of its row"),
-        ({"row_blocks": (BOX, (Block(2, 2, 0.1),))}, "derivative_bounds times a radius of row_bl"),
+        ({"row_blocks": (BOX, (Block(2, 2, 1.4),))}, "derivative_bounds times a radius of row_bl"),
         ({"derivative_bounds": (0.1, 1.0)}, "by derivative_bounds times a radius of row_blocks, 0"),
         ({"row_blocks": ((Block(4, 2, 9.0),),)}, "4 columns, of which d = 2 is no multiple"),
         ({"curvature_vanishes_at_max_slope": True}, "max_slope is True, but record .* has"),

@@ -35,7 +35,8 @@ def test_rungs_are_exact_and_units_cancel():
 
 
 @pytest.mark.parametrize(
-    ("cap", "shared", "loss"), [(None, False, 1.0), (None, True, 0.75), (1, False, 0.25)]
+    ("cap", "shared", "loss"),
+    [(None, False, 1.0), (None, True, 0.75), (1, False, 0.25), (2, False, 0.5)],
 )
 def test_pure_losses(cap, shared, loss):
     assert AboveThreshold("laplace", 2.0, 4.0, 1.0, cap, shared).pure_cost() == loss

@@ -35,6 +35,12 @@ def test_allocation_spends_the_budget_and_is_stationary(weights, epsilon, size):
     assert np.ptp(marginal) <= 1e-9
 
 
+def test_no_allocation_exceeds_the_budget_by_rounding():
+    """One in eight would."""
+    for iterations in range(2, 60):
+        assert math.fsum(theory.allocate_epsilon(np.arange(1.0, iterations), 0.1)) <= 0.1
+
+
 @given(weight_lists, budgets, sizes, st.integers(0, 2**32 - 1))
 def test_no_other_division_is_better(weights, epsilon, size, seed):
     n, m = size
