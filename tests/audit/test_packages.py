@@ -12,6 +12,7 @@ import os
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -21,9 +22,9 @@ from hypothesis.extra import numpy as hnp
 
 from dpanalysis.audit import Effort, hockey_stick, subsampled_gaussian
 from dpanalysis.privacy.accounting.zcdp import gaussian_delta, gaussian_epsilon
-from verdicts import environment, protocol, registry, worker
+from verdicts import environment, protocol, registry, store, worker
 from verdicts.__main__ import main
-from verdicts.claims import _exact
+from verdicts.claims import _exact, _tools
 from verdicts.protocol import CallRaised, Worker, WorkerFailed
 
 
@@ -524,6 +525,13 @@ def test_composed_delta_is_a_lower_bound(sigma, steps, epsilon):
     assert low <= exact and low >= 0.8 * exact - 1e-9
 
 
+def test_composed_delta_counts_no_rounding_as_mass():
+    """The exact delta is 1e-32, far below the rounding of the transform."""
+    x = np.linspace(-18.0, 19.0, 2_001)
+    masses = np.diff([_cdf((edge - 1.0) / 2.0) for edge in x])
+    assert _exact.composed_delta((2.0 * x[:-1] - 1.0) / 8.0, masses, 10, 20.0) == 0.0
+
+
 def _cdf(x):
     return 0.5 * math.erfc(-x / math.sqrt(2.0))
 
@@ -534,6 +542,35 @@ def test_margins_see_an_accountant_that_reports_too_little():
     assert _exact.margins(exact, chosen) == (0.0, 1.0)
     assert _exact.margins([*exact[:-1], exact[-1] - 1e-3], chosen)[0] == pytest.approx(-1e-3)
     assert math.isnan(_exact.margins([math.nan, *exact[1:]], chosen)[0])
+
+
+def test_both_bounds_of_an_accountant_are_judged():
+    lower, upper, exact = np.array([[1.0, 1.0], [4.0, 4.0], [2.0, 5.0]])
+    above, below = _tools.both_bounds(lower, upper, exact)
+    assert not above.holds and above.value == -1.0 and below.holds and below.value == 1.0
+
+
+def test_no_chunk_of_runs_repeats_the_noise_of_another():
+    def call(function, value, size, seed):
+        return value + np.random.default_rng(seed).normal(size=size)
+
+    runs = _tools.sampler(SimpleNamespace(call=call), "draw", chunk=3)
+    verdict = _tools.lower_bound(runs, ({"value": 0.0}, {"value": 1.0}), 1.0, 1_000)
+    assert verdict.confidence == 1 - 1e-6 and verdict.samples == 1_000
+    assert np.unique(runs({"value": 0.0}, np.random.default_rng(0), 7)).size == 7
+
+
+def test_what_was_not_checked_in_full_is_missing(tmp_path):
+    kept = {
+        "a-1": "full,holds,1.0",
+        "a-2": "quick,holds,1.0",
+        "a-3": "full,error,1.0",
+        "a-4": "full,holds,0.9",
+    }
+    rows = [f"{id},{rest}" for id, rest in kept.items()]
+    (tmp_path / "verdicts.csv").write_text("\n".join(["id,runs,verdict,version", *rows]))
+    asked = [(SimpleNamespace(id=id), SimpleNamespace(version="1.0")) for id in (*kept, "a-5")]
+    assert store.missing(tmp_path, asked) == ["a-2", "a-3", "a-4", "a-5"]
 
 
 def test_cache_folder_follows_the_user(monkeypatch, tmp_path):
