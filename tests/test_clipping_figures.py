@@ -416,9 +416,11 @@ def test_sampling_schemes(made):
     tables, caption = made(sampling_schemes, changes)
     costs = tables["costs"]
     assert (costs["at_least"] <= costs["epsilon"]).all()
+    poisson = _clipping.where(costs, scheme="poisson")["epsilon"]
     for scheme in sampling_schemes.SCHEMES:
         mine = _clipping.where(costs, scheme=scheme)
         assert (np.diff(mine["epsilon"]) > 0.0).all()
+        np.testing.assert_allclose(mine["by_poisson"], poisson, rtol=1e-6)  # batches of one size
         # A Poisson accountant covers the loss only where records choose batches independently.
         believed = mine["by_poisson"] - mine["at_least"]
         assert (believed >= 0.0).all() == (scheme in ("poisson", "balls in bins"))
@@ -426,6 +428,22 @@ def test_sampling_schemes(made):
     assert (accuracy["spent"] <= accuracy["epsilon"]).all() and (accuracy["spent"] > 3.99).all()
     assert "an accountant for Poisson batches says 1.83" in caption
     assert "where some data lose 9.36 and all at most 17.86" in caption
+    labels = [ax.get_xlabel() for ax in sampling_schemes.draw(tables).axes]
+    assert labels == ["epochs", "epsilon"]
+
+
+def test_a_poisson_accountant_says_too_little_only_where_data_are_known_to_lose_more():
+    costs = {
+        "scheme": np.array(["shuffle"] * 3),
+        "epochs": np.array([1, 10, 20]),
+        "epsilon": np.array([3.0, 4.0, 5.0]),
+        "at_least": np.array([1.0, 2.0, 3.0]),
+        "by_poisson": np.array([2.0, 1.0, 1.0]),
+    }
+    schemes = np.array([*sampling_schemes.SCHEMES])
+    accuracy = {"scheme": schemes, "epsilon": np.ones(4), "test_accuracy": np.ones(4)}
+    said = sampling_schemes._finding({"costs": costs, "accuracy": accuracy})
+    assert "for 10 shuffled epochs" in said and "at 2 of 3 lengths it says less" in said
 
 
 def test_the_seed_of_the_tuning_is_not_among_those_of_the_results():

@@ -525,6 +525,8 @@ def test_adult_traps(tmp_path):
     np.testing.assert_array_equal(data.X_test.toarray(), data.X.toarray())
     first, second = data.X.toarray()
     assert first[0] == (39 - 16) / (90 - 16)
+    numbers = [77_516 / 1_500_000, 12 / 15, 2174 / 99_999, 0, 39 / 98]
+    np.testing.assert_allclose(first[[9, 26, 61, 62, 63]], numbers, rtol=1e-15)
     assert (first == 1).sum() == 8  # eight categories lit
     assert (second == 1).sum() == 5  # three of them missing
     write(tmp_path / "adult.data", ADULT_ROWS.format(stop="").replace("White", "Green"))
@@ -708,6 +710,8 @@ def test_real_counts_and_bounds(name):
     for bound in data.row_bound:  # rows are within their bound, with no clipping
         norms = (abs(data.X) ** bound.order).sum(axis=1) ** (1 / bound.order)
         assert norms.max() <= bound.radius * (1 + 1e-6)
+    # The bounds are those of so many entries in [-1, 1], also where these happen to be smaller.
+    assert (data.X != 0).sum(axis=1).max() <= data.row_bound[0].radius
 
 
 @pytest.mark.slow

@@ -6,10 +6,20 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy import stats
 
 import dpanalysis as dpa
 from dpanalysis import theory
-from figures import _kuru, _ledger, _published, kuru_fig3, kuru_fig4, kuru_horizons, kuru_real
+from figures import (
+    _kuru,
+    _ledger,
+    _published,
+    kuru_bounds,
+    kuru_fig3,
+    kuru_fig4,
+    kuru_horizons,
+    kuru_real,
+)
 
 CURVES = Path(os.environ.get("DPANALYSIS_DATA", "."), "published_curves_001.json")
 AT_1 = "errors_n_100000_m_100000_c_10_various_T.eps"
@@ -51,6 +61,20 @@ def test_published_noise_ends_where_the_published_curves_end():
         ours = cell(panel["title"], published_noise=True)
         assert abs(np.log10(ours["gap"][-1]) - curve["points"][-1][1]) < 0.2
         assert ours["epsilon"] == pytest.approx(np.sqrt(2.0))
+
+
+def test_the_simulated_gap_has_standard_errors_and_both_bounds(monkeypatch):
+    results, minimize = [], dpa.minimize
+    monkeypatch.setattr(kuru_bounds, "SYNTHETIC_SIZE", 500)
+    monkeypatch.setattr(
+        dpa,
+        "minimize",
+        lambda *given, **more: results.append(minimize(*given, **more)) or results[0],
+    )
+    found = kuru_bounds.run("DP-NAG", 4)
+    gap = results[0].history["gap"]
+    np.testing.assert_allclose(found["standard_error"], stats.sem(gap, axis=1), rtol=1e-12)
+    assert found["bound"][0] == 2.0 * found["printed"][0] == 2.0 * gap[0, 0]
 
 
 @pytest.mark.slow

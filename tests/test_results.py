@@ -231,6 +231,13 @@ def test_a_commit_is_clean_where_the_python_files_are(tmp_path, monkeypatch):
     assert commit(tmp_path) == f"{clean}-dirty"
 
 
+def test_a_call_is_its_function_and_its_parameters():
+    row = {"function": "figures.a.run", "parameter.x": 1, "seconds": 2.0}
+    assert _ledger.call(row) == _ledger.call({**row, "seconds": 3.0})
+    for other in ({"function": "figures.b.run"}, {"parameter.x": 2}):
+        assert _ledger.call(row) != _ledger.call({**row, **other})
+
+
 @pytest.mark.slow
 def test_nothing_is_stored_from_a_tree_that_is_not_committed(tiny, monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(_provenance, "commit", lambda: f"{COMMIT}-dirty")

@@ -3,11 +3,13 @@
 import math
 import os
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from scipy import stats
 
+import dpanalysis as dpa
 from dpanalysis.papers import registry
 from figures import (
     _second_order,
@@ -48,6 +50,35 @@ def test_a_cell_can_be_repeated_and_keeps_its_budget(method):
     assert printed / sharp == pytest.approx(ratio, rel=1e-9)
     assert found["gradient_noise"][0] == found["gradient_noise"][1]
     assert found["n_min"][0] <= found["n_min"][1]
+
+
+@pytest.mark.parametrize(
+    ("norm", "curvature", "is_point"), [(1.2, -1.05, 1.0), (1.3, 0.0, 0.0), (0.0, -1.2, 0.0)]
+)
+def test_a_point_is_judged_with_the_shares_of_noise(monkeypatch, norm, curvature, is_point):
+    """At c1 = 1/4 and c = 1/10; what the method says does not count."""
+    said = {"second_order_point": 0.0, "hessians": 1.0, "smallest_eigenvalue": 0.0}
+    result = SimpleNamespace(
+        history={name: np.full((2, 1), value) for name, value in said.items()},
+        w=np.zeros((1, 2)),
+        iterations=1,
+        evaluations={},
+        seconds=0.0,
+    )
+    problem = SimpleNamespace(
+        n=1,
+        d=2,
+        value=lambda w: 0.0,
+        gradient=lambda w: np.array([norm, 0.0]),
+        hessian=lambda w: np.diag([3.0, curvature]),
+    )
+    monkeypatch.setattr(_second_order, "planned", lambda *given: (None, {}))
+    monkeypatch.setattr(_second_order, "patience", lambda *given: 5)
+    monkeypatch.setattr(_second_order, "epsilon_spent", lambda result: 0.0)
+    monkeypatch.setattr(dpa, "minimize", lambda *given, **options: result)
+    method = SimpleNamespace(eps_g=1.0, eps_H=1.0)
+    _, found = _second_order.run_once(problem, method, 1.0, 0, 5, np.zeros(2))
+    assert found["true_point"] == is_point and found["stopped"] == 0.0
 
 
 def test_runs_of_both_sensitivities_are_the_same_until_a_hessian_is_asked_for():
