@@ -232,6 +232,16 @@ def test_the_second_batch_of_a_step_is_in_the_file_before_it_is_drawn(tmp_path, 
     assert listed == searches and len(searches) > 1
 
 
+def test_a_seeded_run_killed_in_the_second_batch_of_a_step_repeats_the_step(tmp_path, monkeypatch):
+    path, left, losses = tmp_path / "run", tmp_path / "left", Watched.line_losses
+    with monkeypatch.context() as patched:
+        patched.setattr(
+            Watched, "line_losses", lambda *given: [shutil.copy(path, left), losses(*given)][1]
+        )
+        whole = run("two batches", rng=0, checkpoint=path)
+    np.testing.assert_array_equal(run("two batches", rng=0, resume=left).w, whole.w)
+
+
 @pytest.mark.slow
 @settings(max_examples=30)
 @given(
