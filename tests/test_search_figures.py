@@ -6,6 +6,7 @@ from functools import cache, partial
 
 import numpy as np
 import pytest
+from matplotlib.figure import Figure
 from scipy import stats
 
 import dpanalysis as dpa
@@ -328,6 +329,19 @@ def test_welch_intervals_are_those_of_scipy():
     assert welch_half(1.0, 1.0, 2) == math.inf and welch_half(0.0, 0.0, 5) == 0.0
 
 
+def test_bars_are_standard_errors_over_the_folds():
+    names = search_evaluations.COUNTS
+    row = dict.fromkeys(names, 1.0) | {f"{name}_std": 0.3 for name in names} | {"runs": 9}
+    rows = [row | {"accounting": each, "q": q} for each in _search.ACCOUNTINGS for q in (0.1, 1.0)]
+    drawn = [search_evaluations.draw({"evaluations": stack(rows)}).axes[-1]]
+    drawn.append(Figure().subplots())
+    mine = stack([row | {"method": "DP-BLSGD", "epsilon": 0.1}])
+    search_accuracy._draw_curve(drawn[1], mine, "DP-BLSGD", "accuracy", 0.0)
+    for ax in drawn:
+        (bar, *_) = ax.containers[0].lines[2][0].get_segments()
+        assert np.ptp(bar[:, 1]) == pytest.approx(2.0 * 0.3 / 3.0)
+
+
 def test_what_line_searches_lead_by_counts_intervals_and_means():
     methods = {"DP-BLSGD": 0.8, "DP-AGD": 0.7, "OutPert-RSGD": 0.75, "DP-BLGD": 0.79}
     means = [
@@ -356,6 +370,8 @@ def test_evaluations(made):
         assert part["iterations"] > 2 * full["iterations"]
         assert full["gradients"] >= full["iterations"] and full["losses"] > full["gradients"]
         assert part["gradients"] < 0.2 * part["iterations"] + 5.0
+        queries = 1 + _search.SEARCH["max_queries"]  # passes of one search, with those at w
+        assert full["losses"] <= queries * full["iterations"]
 
 
 @pytest.mark.slow

@@ -222,15 +222,16 @@ def test_looking_at_one_record_is_the_enumeration_of_all_batches(relation):
     n, m, q = 4, 1, 0.25
     yes, no = [0.8, 0.2], [0.3, 0.7]
     if relation == REPLACE_ONE:
-        lumped = presence(m / n, relation).laws([yes, no, [0.5, 0.5]])
+        lumped, rows = presence(m / n, relation), [yes, no, [0.5, 0.5]]
         full = without_replacement(n, m)
         table = [yes, [0.5, 0.5], [0.5, 0.5], [0.5, 0.5], no]
     else:
-        lumped = presence(q, relation).laws([yes, no])
+        lumped, rows = presence(q, relation), [yes, no]
         full = poisson(2, q)
         table = [no, no, yes, yes]
-    for a, b in zip(lumped, full.laws(table)):
+    for a, b in zip(lumped.laws(rows), full.laws(table)):
         np.testing.assert_allclose(a, b, rtol=1e-14)
+    assert lumped.loss(rows) == full.loss(table) == pytest.approx(math.log(7 / 2))
 
 
 @given(

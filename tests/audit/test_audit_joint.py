@@ -149,6 +149,17 @@ def test_the_lower_bound_is_rejected_and_a_little_more_is_not(limit, n, data):
     )
 
 
+def test_a_claim_that_alone_is_rejected_is_refuted(monkeypatch):
+    """The bound must exceed it, though no level above it is rejected."""
+    monkeypatch.setattr(
+        counting,
+        "log_p_value",
+        lambda c, limit, level, miss: (-30.0 if level <= 1.0 else -1.0, 0.2),
+    )
+    found, _ = lower_bound([Counts(70, 10, 100, 1.5)], ApproximateLimit(0.0), 1e-3, 1.0)
+    assert 1.0 < found < 1.0 + 1e-6
+
+
 # --- two stages -------------------------------------------------------------------------------
 
 

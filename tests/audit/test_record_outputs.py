@@ -3,6 +3,7 @@
 import datetime
 import decimal
 import json
+import math
 import os
 import random
 import subprocess
@@ -10,7 +11,7 @@ import sys
 import types
 import warnings
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -18,6 +19,8 @@ import scipy.sparse
 
 from dpanalysis import audit
 from dpanalysis.audit.entries import plain
+from dpanalysis.audit.released import Entry, violation
+from dpanalysis.audit.verify import ParsedClaim
 
 DATA, OTHER = np.array([0.0, 1.0, 1.0]), np.array([1.0, 1.0, 1.0])
 
@@ -536,3 +539,13 @@ def test_dates_of_any_century_are_seconds_since_1970(day):
         return np.datetime64(day, "s") + int(1e6 * x) + noise
 
     assert [each.kind for each in audit.record(rounded, 0.0, 1.0).findings] == ["exact"]
+
+
+@pytest.mark.parametrize(
+    "claim", [ParsedClaim("mu", 0.99, 0.0), ParsedClaim("epsilon", 0.9, 0.125)], ids=["mu", "delta"]
+)
+def test_numbers_known_up_to_an_error_violate_a_claim_only_beyond_it(claim):
+    """Of mu = 1: at epsilon .9 delta is .146, and .142 at .92."""
+    entry = Entry(0, "normal", 0, "normal", (1.0, 1.0), (0.0, 1.0), (1.0, 1.0), off=0.0)
+    assert violation([entry], math.inf, claim, None)
+    assert violation([replace(entry, off=0.02)], math.inf, claim, None) is None

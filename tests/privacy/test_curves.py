@@ -156,6 +156,12 @@ def test_both_directions_count():
     np.testing.assert_allclose(found, np.interp(ALPHAS, *lower.T), atol=2e-5)
 
 
+def test_a_sampled_release_keeps_its_pure_loss():
+    """The loss distribution alone has mass at infinity, by rounding."""
+    curve = privacy_curve(Sampled(privacy.Poisson(0.1), [Laplace(1.0, 1.0)]), ADD)
+    assert curve.epsilon(0.0) == pytest.approx(privacy.amplify_poisson(1.0, 0.1), rel=1e-12)
+
+
 def test_it_may_cost_more_to_add_a_record_than_to_remove_one():
     """Two batches of randomized response, enumerated: .80 against .74."""
     rate, loss, at = 0.95, 2.3, 0.33

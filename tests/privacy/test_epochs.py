@@ -586,3 +586,8 @@ def test_an_epoch_that_no_grid_holds_costs_what_it_does_without_batches():
     event = Gaussian(1e4, 1.0)
     found = privacy.epsilon(Epoch(BallsInBins(10_000), [event]), 1e-5, ADD)
     assert found == pytest.approx(privacy.epsilon(event, 1e-5, ADD), rel=1e-5)
+
+
+def test_a_lower_bound_is_never_below_0():
+    """The losses of a Gaussian minus ln t are, at a delta that large."""
+    assert privacy.bins_lower_epsilon(0.08, 100, 1.0 - 1e-12) == 0.0
