@@ -77,6 +77,13 @@ def test_the_simulated_gap_has_standard_errors_and_both_bounds(monkeypatch):
     assert found["bound"][0] == 2.0 * found["printed"][0] == 2.0 * gap[0, 0]
 
 
+def test_the_counterexample_violates_the_printed_bound_alone():
+    table = kuru_bounds.counterexample()
+    assert table["iteration"][0] == 0 and table["printed"][0] == table["gap"][0]
+    np.testing.assert_array_equal(table["bound"], 2.0 * table["printed"])
+    assert (table["gap"] <= table["bound"]).all() and (table["gap"] > table["printed"])[1:10].all()
+
+
 @pytest.mark.slow
 def test_the_right_noise_costs_a_factor_two_in_the_gap():
     """Where noise dominates, scale instead of standard deviation doubles the mean gap."""
