@@ -81,6 +81,18 @@ def test_certificates_verify_and_scale(method, L):
     assert scaled_quiet == pytest.approx(quiet / L, rel=0.01)
 
 
+@pytest.mark.parametrize("horizon", [1, 3])
+def test_no_certificate_for_other_noise_has_a_smaller_bound_at_a_short_horizon(horizon):
+    """Over few iterations noise adds up to less than its stationary amount, 0.5 % of the bound."""
+
+    def bound(noise):
+        goal = {"horizon": horizon, "noise_second_moment": noise, "initial": (1.0, 0.5)}
+        certificate = certify(0.05, 0.5, 0.3, objective="bound", **goal)
+        return certificate.bound(horizon, certificate.lyapunov(1.0, 0.5), 0.01)
+
+    assert bound(0.01) <= min(bound(0.001), bound(0.003), bound(0.04)) * 1.0005
+
+
 @pytest.mark.slow
 @given(heavy_balls, st.integers(1, 60), st.floats(1e-4, 1.0))
 @settings(max_examples=25)
