@@ -63,6 +63,7 @@ def test_published_noise_ends_where_the_published_curves_end():
         assert ours["epsilon"] == pytest.approx(np.sqrt(2.0))
 
 
+@pytest.mark.slow
 def test_the_simulated_gap_has_standard_errors_and_both_bounds(monkeypatch):
     results, minimize = [], dpa.minimize
     monkeypatch.setattr(kuru_bounds, "SYNTHETIC_SIZE", 500)
