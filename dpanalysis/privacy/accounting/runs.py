@@ -388,8 +388,12 @@ def accounting(
         sigma = check_number("noise_multiplier", noise_multiplier, low=1e-20, high=1e100)
     else:
         budget = Budget(check_positive("epsilon", epsilon), delta, neighbours)
-        least = calibrate(lambda sigma: answer(sigma).release, budget, (1e-3, 1e9))
-        sigma = float(directed(least, 6))  # up, so that the printed number is the one meant
+
+        def printed(sigma: float) -> float:  # so that the printed number is the one meant
+            return float(directed(sigma, 6))
+
+        least = calibrate(lambda sigma: answer(printed(sigma)).release, budget, (1e-3, 1e9))
+        sigma = printed(least)
     run, (release, words_of, replaced, lower, why) = replace(unit, sigma=sigma), answer(sigma)
     if n is not None and delta >= 1.0 / n:
         why += f" Beware: delta is not below 1/n = {1.0 / n:.2g}, which allows one record in clear."
