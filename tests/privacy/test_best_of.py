@@ -51,6 +51,14 @@ class Known(Event):
         return np.minimum(np.maximum(*both), self.pure_cost())
 
 
+def test_a_mean_next_to_1_has_a_law():
+    """No gamma below 1 in double precision gave that mean, and the search for one raised."""
+    for mean, shape in ((1.0 + 1e-14, 1820.0), (math.nextafter(1.0, 2.0), 106.0)):
+        repeats = Repeats(mean, shape)
+        assert repeats.gamma == 1.0 and repeats.below(0.3) == 0.3
+        assert BestOf([Pure(1.0)], repeats).rdp_cost([2.0])[0] >= Pure(1.0).rdp_cost([2.0])[0]
+
+
 def law_of_the_best(law, repeats):
     """Probabilities of the best outcome, worst to best; the first entry is that of no run."""
     below = repeats.below(np.concatenate([[0.0], np.minimum(np.cumsum(law), 1.0)]))

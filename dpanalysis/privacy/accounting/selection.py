@@ -69,6 +69,8 @@ class Repeats:
         def excess(log_gamma: float) -> float:
             return math.log(_mean(log_gamma, self.shape) / self.mean)
 
+        if excess(-1e-16) >= 0.0:  # it rounds to 1
+            return 1.0
         low = -1.0
         while excess(low) < 0.0:
             low *= 2.0
