@@ -8,6 +8,7 @@ from dp_accounting.pld import common
 from dp_accounting.pld import privacy_loss_distribution as peer
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import special
 
 from dpanalysis.errors import IncompatibleAccounting
 from dpanalysis.privacy import (
@@ -16,6 +17,7 @@ from dpanalysis.privacy import (
     epsilon,
     gaussian_delta,
     gaussian_epsilon,
+    privacy_curve,
 )
 from dpanalysis.privacy.accounting.pairs import connect_dots
 from dpanalysis.privacy.accounting.pld import (
@@ -457,6 +459,55 @@ def test_both_directions_of_a_poisson_batch_count():
     assert added > 1.2 * removed
     found = pld_epsilon({Sampled(Poisson(rate), [Pure(1.0)]): count}, delta)
     assert added <= found <= 1.001 * added
+
+
+def responses_delta(t, loss, rate, count, adding):
+    """The exact delta at t of counted randomized responses on Poisson batches: a binomial sum."""
+    high, low = math.log1p(rate * math.expm1(loss)), math.log1p(rate * math.expm1(-loss))
+    without = special.log_expit(-loss)  # of the outcome that the record makes likelier
+    log_hit = without + (0.0 if adding else high)
+    log_miss = special.log_expit(loss) + (0.0 if adding else low)
+    sign, chance = (-1.0 if adding else 1.0), math.exp(log_hit)
+    # The losses above t begin at k hits, or end there; only the next 80 deviations have mass.
+    k = math.floor((sign * t - count * low) / (high - low)) + np.arange(-1.0, 2.0)
+    far = 2000.0 + math.ceil(80.0 * math.sqrt(count * chance * (1.0 - chance)))
+    k = np.arange(max(0.0, k[0] - adding * far), min(count, k[-1] + (not adding) * far) + 1.0)
+    ways = -math.log1p(count) - special.betaln(k + 1.0, count - k + 1.0)
+    mass = np.exp(ways + k * log_hit + (count - k) * log_miss)
+    return mass @ -np.expm1(np.minimum(t - sign * (k * high + (count - k) * low), 0.0))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_up_to_ten_million_batches_of_responses_against_binomials(seed):
+    random = np.random.default_rng(seed)
+    loss, count = 10.0 ** random.uniform(-4.0, 1.5), int(10.0 ** random.uniform(0.0, 7.0))
+    least = 1e-16 * (10 + count)  # below this the grid makes no claim
+    delta = min(0.4, least * 10.0 ** random.choice([random.uniform(0.0, 1.0), 5.0]))
+    rate = 10.0 ** random.uniform(-12.0, 0.0)
+    if seed % 2:  # so rare that delta is about the probability of being in any batch
+        rate = min(0.999, delta / count * 10.0 ** random.uniform(-0.5, 1.5))
+    run = Repeated(Sampled(Poisson(rate), [Pure(loss)]), count)
+    for accountant in ("pld", "tightest"):
+        found = epsilon(run, delta, ADD, accountant) * (1.0 + 1e-9)
+        exact = [responses_delta(found, loss, rate, count, adding) for adding in (False, True)]
+        assert max(exact) <= delta * (1.0 + 1e-7)
+
+
+def test_more_steps_than_a_grid_holds_have_no_loss_distribution():
+    """What rounding adds to the masses of one overflowed, or the cells filled the memory."""
+    for rate, noise, count in ((1e-7, 0.7, 10**13), (1e-8, 0.5, 3 * 10**11)):
+        run = Repeated(Sampled(Poisson(rate), [Gaussian(noise, 1.0)]), count)
+        assert pld_epsilon({run.event: count}, 0.01) == math.inf
+        assert epsilon(run, 0.01, ADD) == epsilon(run, 0.01, ADD, "rdp") < 3.0
+        assert privacy_curve(run, ADD).delta(1.0) == 1.0
+
+
+def test_no_warning_where_rounding_takes_a_loss_to_an_end():
+    """A rate next to 1, and one far below the rounding of 1: both took the logarithm of 0."""
+    for rate in (1.0 - 1e-13, 1e-17):
+        run = Repeated(Sampled(Poisson(rate), [Gaussian(1.0, 1e-4), Pure(1e-4)]), 100)
+        assert 0.0 <= epsilon(run, 1e-6, ADD, "pld") < 1.0
+    assert gaussian_delta(1e6, 1e162) == 0.0
 
 
 def test_huge_losses_have_no_grid_and_no_overflow():

@@ -114,6 +114,7 @@ class Pair:
         inside = -np.expm1(0.5 * np.minimum(loss - self.laplace, 0.0))
         return np.where(np.abs(loss) <= self.laplace, inside, outside)
 
+    @np.errstate(divide="ignore")  # where rounding takes the inner loss to its end, -infinity
     def remove(self, loss: Array) -> Array:
         """Return H((1-q) Q + q P, Q) = q H(P, Q) at the loss that sampling maps to ``loss``."""
         q = self.fraction

@@ -80,6 +80,8 @@ _LARGE = 5.0
 # Rounding may change a tail probability by this much in each composed step, which is added to the
 # mass at infinity. The error observed against the exact Gaussian is 2e-18.
 _ROUNDING = 1e-16
+# Number of composed steps beyond which what rounding adds to the masses of one may overflow.
+_MOST_STEPS = 1e9
 
 
 def has_profiles(events: Iterable[Event]) -> bool:
@@ -249,8 +251,9 @@ def _compose(
     from scipy import fft
 
     parts = [(*pair.distribution(width, tail, adding), n) for pair, n in pairs.items()]
-    if not all(probabilities.any() for _, probabilities, _, _ in parts):
-        return 0, np.zeros(1), 1.0  # every loss is beyond the grid
+    steps = sum(pairs.values())
+    if steps > _MOST_STEPS or not all(probabilities.any() for _, probabilities, _, _ in parts):
+        return 0, np.zeros(1), 1.0  # every loss counts as beyond the grid
     low, high = _window(parts, cut)
     size = fft.next_fast_len(high - low + 1, real=True)
     spectrum: Any = None
@@ -270,7 +273,7 @@ def _compose(
     shift = (start - low) % size
     np.maximum(turned[size - shift :], 0.0, out=cells[:shift])
     np.maximum(turned[: size - shift], 0.0, out=cells[shift:])
-    rounding = _ROUNDING * (10 + sum(pairs.values()))
+    rounding = _ROUNDING * (10 + steps)
     return low, cells, cut + rounding - math.expm1(log_finite)
 
 

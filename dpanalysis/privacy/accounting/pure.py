@@ -50,6 +50,7 @@ def amplify(epsilon: ArrayLike, fraction: float) -> Any:
     return as_scalar(np.minimum((1.0 + _ROUNDING) * value + 1e-323 * (base > 0.0), base))
 
 
+@np.errstate(divide="ignore")  # of the branch that is not taken
 def deamplify(epsilon: ArrayLike, fraction: float) -> Any:
     """Return the loss on the batch whose amplified loss is ``epsilon``; inverts :func:`amplify`."""
     amplified = _positive("epsilon", epsilon, allow_zero=True)

@@ -208,6 +208,7 @@ def _log_divergence(mu: Any, loss: Any) -> Any:
     return value
 
 
+@np.errstate(divide="ignore", over="ignore")
 def _narrow(a: Any, shift: Any) -> Any:
     """Return the logarithm of phi(a) times the integral of the slope, for small shifts."""
     tame = np.minimum(a, 1.0)
@@ -216,8 +217,7 @@ def _narrow(a: Any, shift: Any) -> Any:
     if tame.size <= _FEW:  # the same numbers in one call, fast for searches over single losses
         slopes = _mills_slope(tame - np.multiply.outer(nodes, shift))
     mean = sum(w * slope for w, slope in zip(weights, slopes))
-    with np.errstate(divide="ignore"):
-        return -0.5 * a * a - _LOG_ROOT_2PI + np.log(shift) + np.log(mean)
+    return -0.5 * a * a - _LOG_ROOT_2PI + np.log(shift) + np.log(mean)
 
 
 def _wide(a: Any, shift: Any) -> Any:
