@@ -57,6 +57,8 @@ _NEGLIGIBLE = 1e-25
 _NODES = 4000
 # Number of draws above which the Renyi bound uses the term of the most copies for all terms.
 _MOST_DRAWS = 10_000
+# Number of terms of mixtures that are computed at once.
+_MOST_TERMS = 2**20
 
 
 def _sizes(n: int, m: int) -> tuple[int, int]:
@@ -115,8 +117,7 @@ def gaussian_profile(losses: ArrayLike, n: int, m: int, mu: float) -> Array:
     total = np.where(np.isneginf(total), np.inf, total)
     with np.errstate(divide="ignore"):  # at a loss of 0 the weights sum to 0
         factor = t + np.log(-np.expm1(-t)) + log_none - total
-    unlisted = -math.expm1(log_none) - math.fsum(law) if len(law) < m else 0.0
-    delta = np.full(t.shape, max(0.0, unlisted))
+    delta = np.full(t.shape, _NEGLIGIBLE if len(law) < m else 0.0)
     for k, (chance, weight) in enumerate(zip(law, wanted, strict=True), 1):
         delta += chance * gaussian_divergence(k * mu, np.logaddexp(t, weight + factor))
     return delta
@@ -210,11 +211,13 @@ def rdp_with_replacement(orders: ArrayLike, n: int, m: int, noise_multiplier: fl
         squares = np.arange(1.0, m + 1.0) ** 2 * (0.5 / s**2)
         law = _log_law(n, m) - math.log(rate)
         costs = np.full(np.shape(orders), math.inf)
-        for i in np.flatnonzero(np.isfinite(orders)):
-            order = np.ravel(orders)[i]
+        finite = np.flatnonzero(np.isfinite(orders))
+        for some in np.array_split(finite, 1 + finite.size * m // _MOST_TERMS):
+            order = np.ravel(orders)[some]
             # The law sums to 1, which is left out to avoid cancellation.
-            excess = special.logsumexp(law + _log_expm1(order * (order - 1.0) * squares))
-            costs.flat[i] = np.logaddexp(0.0, excess) / (order - 1.0)
+            moments = _log_expm1(np.multiply.outer(order * (order - 1.0), squares))
+            excess = special.logsumexp(law + moments, axis=-1)
+            costs.flat[some] = np.logaddexp(0.0, excess) / (order - 1.0)
         return costs
 
     return _fixed_size(a, rate, present)
