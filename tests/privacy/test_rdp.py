@@ -9,7 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpanalysis.privacy import (
+    Poisson,
+    Repeats,
     WithoutReplacement,
+    epsilon,
     rdp_gaussian,
     rdp_laplace,
     rdp_poisson,
@@ -20,7 +23,7 @@ from dpanalysis.privacy import (
 )
 from dpanalysis.privacy.accounting.pure import amplify
 from dpanalysis.privacy.accounting.rdp import rdp_pure_poisson, rdp_pure_without_replacement
-from dpanalysis.privacy.events import Laplace, Repeated, Sampled
+from dpanalysis.privacy.events import BestOf, Laplace, Repeated, Sampled
 
 orders = st.floats(1.0001, 1e4)
 epsilons = st.floats(1e-8, 500.0)
@@ -446,3 +449,23 @@ def test_a_cost_of_the_batch_that_is_no_number_is_not_left_out():
         lambda base: rdp_without_replacement([5.0], 10, 3, base),
     ):
         assert np.isnan(sampled(lambda orders: np.where(orders == 3.0, math.nan, orders))).all()
+
+
+def test_costs_at_very_many_orders_are_chords_just_above():
+    base = lambda a: rdp_laplace(a, 0.5)  # noqa: E731
+    whole = np.arange(2.0, 8000.0)
+    for cost in (
+        lambda a: rdp_poisson(a, 0.1, base),
+        lambda a: rdp_without_replacement(a, 100, 10, base),
+    ):
+        exact = np.concatenate([cost(part) for part in np.array_split(whole, 16)])
+        found = cost(whole)
+        assert (found >= exact * (1.0 - 1e-12)).all() and (found <= exact * (1.0 + 1e-3)).all()
+
+
+def test_batches_of_batches_fit_in_memory():
+    """Every order of the outer sum asked for one of the inner: a table of 131,072 squared."""
+    inner = BestOf([Sampled(Poisson(0.1), [Laplace(5.0, 1.0)])], Repeats(5.0))
+    run = Sampled(Poisson(0.1), [inner])
+    found = epsilon(run, 1e-6, "add_or_remove_one", "rdp")
+    assert 0.0 < found <= 1.001 * amplify(inner.pure_cost(), 0.1)

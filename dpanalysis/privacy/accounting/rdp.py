@@ -347,6 +347,7 @@ def _log_expm1(x: Array) -> Array:
         return np.where(np.isinf(x), np.inf, x + np.log(-np.expm1(-x)))
 
 
+_MOST_ORDERS = 1024  # integers at which a cost is computed
 _LARGEST_SUM = 2.0**17  # terms: at larger orders a cost is that without amplification
 
 
@@ -365,6 +366,9 @@ def _between_integers(orders: Any, cost: Callable[[Array], Array], pure: float) 
     if finite.any():
         ends = np.concatenate([np.floor(flat[finite]), np.ceil(flat[finite])])
         whole = np.unique(np.maximum(ends, 2.0))
+        if whole.size > _MOST_ORDERS:  # of nested sampling; longer chords are bounds, too
+            places = np.geomspace(1.0, whole.size, _MOST_ORDERS).round().astype(np.intp)
+            whole = whole[np.unique(places) - 1]
         moments = np.concatenate([[0.0], (whole - 1.0) * cost(whole)])
         chord = np.interp(flat[finite], np.concatenate([[1.0], whole]), moments)
         values[finite] = chord / (flat[finite] - 1.0)
