@@ -8,7 +8,8 @@ import pytest
 import scipy.sparse as sp
 
 from dpanalysis import ERM, RowBound, clipping, losses
-from dpanalysis.kernels.rounding import DOUBLE, SINGLE, TINY, sum_rounding
+from dpanalysis.kernels.array_api import Total
+from dpanalysis.kernels.rounding import BLOCK_ROWS, DOUBLE, SINGLE, TINY, sum_rounding
 
 
 @pytest.mark.parametrize(
@@ -28,6 +29,15 @@ def test_the_bound_grows_with_all_that_it_depends_on():
     assert base < sum_rounding(10_001, 20) and base < sum_rounding(10_000, 21)
     assert base < sum_rounding(10_000, 20, parts=100)
     assert sum_rounding(10_000, 20, unit=SINGLE) - base == pytest.approx(37 * SINGLE, rel=1e-3)
+
+
+def test_a_block_of_an_array_sum_has_at_most_so_many_rows():
+    """Two ones are lost beside 2^53 one by one, but not as the sum of a block of their own."""
+    total = Total(np.zeros(1))
+    for rows, term in ((BLOCK_ROWS, 2.0**53), (1, 1.0), (BLOCK_ROWS - 1, 1.0)):
+        block = total.open(rows)
+        block += term
+    assert total.close() == 2.0**53 + 2.0
 
 
 @pytest.mark.parametrize(

@@ -150,6 +150,17 @@ def test_the_released_step_sizes_are_those_of_the_steps():
     np.testing.assert_allclose(released["step_size"] * lengths, moved, rtol=1e-9)
 
 
+@pytest.mark.parametrize("sign", [-1.0, 1.0])
+def test_a_step_along_negative_curvature_does_not_climb_the_gradient(sign, monkeypatch):
+    """The eigenvector has either sign: the one with <p, g> <= 0 is taken."""
+    g, hessian = sign * np.array([0.01, 0.0, 0.0]), np.diag([-0.2, 0.1, 0.1])
+    monkeypatch.setattr(QueryCounter, "gradient", lambda *_: g)
+    monkeypatch.setattr(QueryCounter, "hessian", lambda *_: hessian)
+    method = SecondOrder(0.1, 0.1, shares=SHARES["short"])
+    result = dpa.minimize(problem_of(), method, None, callback=lambda number, w: True)
+    assert result.iterations == 1 and result.w[0] @ g < 0.0
+
+
 def test_lanczos_makes_a_step_from_half_the_tolerance_on():
     """Its eigenvalue is too large by up to eps_H/2, so only above -eps_H/2 is it above -eps_H."""
     problem, w0 = saddle()
@@ -643,3 +654,12 @@ def test_a_noisy_value_is_below_the_loss_as_rarely_as_stated():
     below = sum(counter.value(w) < exact for _ in range(400))
     low, high = stats.binom.ppf([1e-6, 1.0 - 1e-6], 400, method.failure)
     assert low <= below <= high
+
+
+def test_an_exact_value_near_zero_is_the_objective():
+    """A loss is clipped at f(0) plus its Lipschitz constant times the distance."""
+    problem, w = problem_of(), np.array([1e-3, 0.0, 0.0])
+    facts, method = problem.facts("replace_one"), SecondOrder(0.3, 0.5)
+    oracle = PrivateOracle(problem, facts, None, [None])
+    counter = QueryCounter(method, oracle, method.prepare(facts, None, "tightest"))
+    assert counter.value(w) == pytest.approx(problem.value(w))

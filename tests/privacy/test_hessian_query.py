@@ -12,6 +12,7 @@ from scipy import stats
 
 import dpanalysis as dpa
 from dpanalysis.kernels.array_api import Total
+from dpanalysis.kernels.products import row_product
 from dpanalysis.kernels.rounding import BLOCK_ROWS
 from dpanalysis.papers.second_order.printed import PrintedHessian, printed_hessian_sensitivity
 from dpanalysis.privacy import events, mechanisms
@@ -372,6 +373,16 @@ def test_a_prediction_that_overflows_adds_no_curvature(form):
     alone, both = (dpa.ERM(form(X[:k]), np.ones(k), LOGISTIC) for k in (1, 2))
     np.testing.assert_array_equal(both.hessian_sum(w), alone.hessian_sum(w))
     np.testing.assert_array_equal(both.hvp_sum(w, v), alone.hvp_sum(w, v))
+
+
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_array])
+def test_a_record_adds_the_same_curvature_wherever_it_stands(form):
+    """Its residual is the width: rounded up at another place, it would lie beyond the corner."""
+    for seed in range(20):
+        row, w = np.random.default_rng(seed).normal(size=(2, 20))
+        loss = dpa.losses.Huber(abs(row_product(form(row[None]), w[:, None]).item()))
+        problem = dpa.ERM(form(np.tile(row, (37, 1))), np.zeros(37), loss)
+        np.testing.assert_allclose(problem.hessian_sum(w), 37 * np.outer(row, row), rtol=1e-9)
 
 
 @pytest.mark.slow

@@ -37,7 +37,6 @@ def mapped(array, path):
 @pytest.mark.parametrize("kind", ["memory", "csr", "mapped", "blocks", "dask", "softmax", "mlp"])
 def test_a_row_whose_norm_overflows_is_refused_by_name(kind, tmp_path, monkeypatch):
     X, y = np.ones((9, 3)), np.array([1.0, -1.0, 1.0] * 3)
-    X[4] = [HUGE, 0.0, -HUGE]
 
     def build(X):
         if kind == "csr":
@@ -53,8 +52,10 @@ def test_a_row_whose_norm_overflows_is_refused_by_name(kind, tmp_path, monkeypat
 
     if kind == "blocks":
         monkeypatch.setattr("dpanalysis.problems.rows.mapped._ROWS_KEPT", 0)
-    with pytest.raises(ValueError, match=r"X must have rows whose norms.*1 rows.*\[4\]"):
-        build(X)
+    for row in ([HUGE, 0.0, -HUGE], [HUGE / 2.0] * 3):
+        X[4] = row
+        with pytest.raises(ValueError, match=r"X must have rows whose norms.*1 rows.*\[4\]"):
+            build(X)
     X[4] = HUGE / 4.0, HUGE / 4.0, 0.0  # large, but without overflow
     build(X)
 
@@ -192,6 +193,8 @@ def test_rows_that_have_grown_are_refused_before_anything_is_spent(
     exponent=st.integers(-320, 307),
     seed=st.integers(0, 2**20),
 )
+@example(6, 5, 1, np.float32, "dense", 9, 0)
+@example(6, 5, 2, np.float64, "dense", -200, 0)
 def test_data_that_nobody_changed_pass_and_grown_ones_do_not(
     n, d, order, dtype, kind, exponent, seed
 ):
@@ -233,6 +236,16 @@ def test_indices_that_are_changed_are_refused():
             problem.check_private()
         X.indices[:] = kept
     problem.check_private()
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+def test_norms_of_blocks_leave_a_sparse_matrix_as_it_is(dtype):
+    X = sp.csr_array(np.array([[0.6, 0.3, 0.8], [0.2, 1.0, 0.0]]))
+    X.indices, X.indptr = X.indices.astype(dtype), X.indptr.astype(dtype)
+    before = X.copy()
+    np.testing.assert_allclose(row_norms(X, (Block(2, 1, 1.0), Block(1, np.inf, 1.0))), [0.9, 1.2])
+    for name in ("data", "indices", "indptr"):
+        np.testing.assert_array_equal(getattr(X, name), getattr(before, name))
 
 
 def test_labels_are_copies():
@@ -372,6 +385,21 @@ def test_a_row_that_grows_in_any_one_entry_adds_nothing(order, sparse, replicate
         held[7, j] += 2.6
         np.testing.assert_allclose(problem.gradient_sum(w), others, rtol=1e-12)
         held[7, j] -= 2.6
+
+
+@pytest.mark.parametrize("form", ["dense", "csr", "own loss"])
+@pytest.mark.parametrize(
+    ("order", "number"), [(np.inf, 1.1), ((Block(2, 1, 1.0), Block(1, np.inf, 1.0)), 0.8)]
+)
+def test_a_row_that_grows_beyond_a_bound_on_columns_adds_nothing(form, order, number, tmp_path):
+    """Beyond what the bound implies in L2, or in L1 alone."""
+    rng = np.random.default_rng(0)
+    problem, change = changeable(form, 40, 3, RowBound(order, 1.0), rng, tmp_path / "X")
+    w = rng.normal(size=(1, 3))
+    others = problem.gradient_sum(w, [np.delete(np.arange(40), 7)])
+    scale = problem._data.scale
+    change(7, number if scale is None else number / scale[7])
+    np.testing.assert_allclose(problem.gradient_sum(w), others, rtol=1e-9)
 
 
 @pytest.mark.parametrize("replicates", [1, 3])
