@@ -326,6 +326,21 @@ def test_norms_in_single_precision_are_exact_up_to_rounding(data, replicates, bi
                 assert abs(Fraction(found[k, i]) ** 2 - exact) <= Fraction(1e-14) * exact
 
 
+def test_a_small_multiplier_of_a_small_derivative_rounds_no_term_beyond_its_bound():
+    """Their product is subnormal in single precision: rounded up, it gave 1.95 times the bound."""
+    X, bound = np.array([[3e38]], np.float32), RowBound(2, 3e8)
+    problem = Softmax(X, [0], 2, row_bound=bound)
+    for clip_norm in np.geomspace(1e-7, 1e-4, 100):
+        total = problem.sums(np.zeros(2), clipping=clipping.Flat(clip_norm), value=False)
+        assert np.linalg.norm(total.gradient) <= clip_norm * (1.0 + 1e-15)
+
+
+def test_multiplicities_that_overflow_in_single_precision_count_as_zero():
+    X, y = np.array([[1.0], [2.0]], np.float32), [0, 1]
+    found = Softmax(X, y, 2).sums(np.zeros(2), weights=np.array([1e300, 1.0])).gradient
+    np.testing.assert_array_equal(found, [1.0, -1.0])
+
+
 def test_a_norm_in_single_precision_whose_squares_underflow_is_zero():
     for size, slope, expected in [(1e-90, 1.0, 1e-90), (1e-105, 1.0, 0.0), (1e-160, 3e38, 0.0)]:
         delta = np.full((1, 1, 1), slope, np.float32)

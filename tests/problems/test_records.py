@@ -676,7 +676,7 @@ def test_a_loss_whose_constants_change_in_the_middle_of_a_run_is_refused(compile
 
 
 @pytest.mark.parametrize("form", [np.array, sp.csr_array])
-def test_rows_that_grow_after_they_were_measured_add_no_larger_curvature(form, monkeypatch):
+def test_rows_that_grow_after_they_were_measured_add_no_larger_term(form, monkeypatch):
     """Their owner may write to them at any time: measured and added is one copy."""
     X = form(np.ones((6, 4)))
     entries, outside = X.data if sp.issparse(X) else X, array_api._rows_outside
@@ -690,6 +690,9 @@ def test_rows_that_grow_after_they_were_measured_add_no_larger_curvature(form, m
     monkeypatch.setattr(array_api, "_rows_outside", growing)
     H = problem.hessian_sum(np.zeros(4))
     assert np.trace(H) == pytest.approx(6.0) and entries.max() == 1e3
+    entries[:] = 1.0
+    own = ERM(X, np.ones(6), Same(), row_bound=RowBound(2, 2.0))
+    np.testing.assert_allclose(own.gradient_sum(np.zeros((1, 4))), np.full((1, 4), -3.0))
     entries[:] = 1.0
     np.testing.assert_allclose(problem.hvp_sum(np.zeros(4), np.eye(4)[0]), H[0], rtol=1e-12)
 

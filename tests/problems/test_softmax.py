@@ -114,6 +114,14 @@ def test_smoothness_is_tight():
     )  # fmt: skip
 
 
+def test_the_bounds_on_the_hessian_of_a_record_are_attained():
+    """At w = 0, where all classes are equally likely."""
+    problem = Softmax(np.array([[0.0, 3.0]]), [0], 5, row_bound=RowBound(2, 3.0))
+    hessian = problem.hessian(np.zeros(10))
+    assert np.trace(hessian) == pytest.approx(problem.hessian_trace)
+    assert np.linalg.matrix_rank(hessian) == problem.hessian_rank == 4
+
+
 @pytest.mark.parametrize("strength", [1e-3, None])
 @pytest.mark.parametrize("form", ["dense", "csr"])
 def test_solve(form, strength):

@@ -45,7 +45,6 @@ from .layers import (
     cross_entropy,
     forward,
     gradient_norms,
-    usable,
     zero,
 )
 
@@ -200,8 +199,7 @@ class NetworkSums:
             deltas = backward(xp, layers, self._activation, hidden, self._cast(xp, delta))
             if clipping is None:
                 lost, factors = xp.isnan(losses), xp.ones_like(losses)
-                factors = factors if counts is None else factors * counts
-                factors = usable(xp, self._cast(xp, factors))  # it may overflow or lose digits
+                factors = self._cast(xp, factors if counts is None else factors * counts)
             else:
                 # Weak growth constants may be invalid at these weights: the norms, which are
                 # known, limit the rule's factors.
