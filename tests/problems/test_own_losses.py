@@ -36,6 +36,11 @@ class Halves(losses.Loss):
         ({"smoothness": -1.0}, ValueError, r"Bad\.smoothness must"),
         ({"hessian_lipschitz": "1"}, TypeError, r"Bad\.hessian_lipschitz must"),
         ({"lipschitz": 0.49}, ValueError, r"Bad\.lipschitz is 0\.49.*too small"),
+        (
+            {"derivative": lambda self, z, y: np.where(z < y, -0.7, 0.3), "lipschitz": 0.5},
+            ValueError,
+            r"Bad\.lipschitz is 0\.5, but its derivative at .* is -0\.7",
+        ),
         ({"value": lambda self, z, y: 1.0}, ValueError, r"Bad\.value must return an array"),
         ({"derivative": lambda self, z, y: z.none}, ValueError, r"Bad\.derivative failed"),
         ({"smoothness": 0.4}, ValueError, r"Bad\.smoothness is 0\.4, but from z = .* too small"),
@@ -103,6 +108,21 @@ def test_a_subclass_with_other_formulas_does_not_inherit_declared_constants():
     assert (shifted.curvature_vanishes_at_max_slope, shifted.lowest) == (False, -math.inf)
     assert (named.curvature_vanishes_at_max_slope, named.lowest) == (True, 0.0)
     assert (stated.curvature_vanishes_at_max_slope, stated.lowest) == (False, -3.0)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("convex", "lipschitz", "smoothness", "hessian_lipschitz", "lowest"),
+        "curvature_vanishes_at_max_slope",
+    ],
+)
+def test_no_constant_may_change_once_a_problem_is_built(name):
+    loss = Halves()
+    problem = ERM(np.ones((2, 1)), np.ones(2), loss)
+    setattr(loss, name, 0.25)
+    with pytest.raises(ValueError, match=r"constants of .* have been changed"):
+        problem.check_private()
 
 
 def test_only_losses_are_losses():

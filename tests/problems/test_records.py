@@ -443,15 +443,20 @@ def test_a_bound_too_small_for_accurate_norms_is_refused(order, radius):
 
 
 @pytest.mark.parametrize("sparse", [False, True])
-def test_a_row_of_a_tiny_bound_that_grows_adds_nothing_to_a_clipped_sum(sparse):
-    """Its square is 0 before and after, and its term 1e58 times the bound."""
-    X = 1e-200 * np.eye(2)
+@pytest.mark.parametrize(
+    ("size", "radius", "times"), [(1e-200, 1e-200, 1e59), (1e-50, 1e-250, 1e5)]
+)
+def test_a_row_of_a_tiny_bound_that_grows_adds_nothing_to_a_clipped_sum(
+    size, radius, times, sparse
+):
+    """Its square, or that of its multiple, is 0 before and after; its term is not."""
+    X = size * np.eye(2)
     data = sp.csr_array(X) if sparse else X
-    problem = ERM(data, [1.0, 1.0], LOGISTIC, row_bound=RowBound(2, 1e-200))
+    problem = ERM(data, [1.0, 1.0], LOGISTIC, row_bound=RowBound(2, radius))
     w, rule = np.zeros((1, 2)), clipping.Flat(1.0)
     problem.gradient_sum(w, None, rule)
     held = data.data if sparse else X
-    held *= 1e59
+    held *= times
     np.testing.assert_array_equal(problem.gradient_sum(w, None, rule), np.zeros((1, 2)))
 
 
