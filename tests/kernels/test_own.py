@@ -477,13 +477,24 @@ def remembering():
             seen[0] += norms.size
             return np.full_like(norms, float(seen[0] < 1e9))
 
+    class ByProperty(clipping.Clipping):
+        clip_norm = 1.0
+
+        @property
+        def calls(self):
+            enclosed[0] += 1
+            return enclosed[0]
+
+        def wanted(self, norms, losses):
+            return np.full_like(norms, float(self.calls < 1e9))
+
     class Global(clipping.Clipping):
         clip_norm = 1.0
 
         def wanted(self, norms, losses):
             return np.full_like(norms, 0.0 if _largest(norms) else 1.0)
 
-    yield from (InClass(), Rebound(), Enclosed(), Default(), Global())
+    yield from (InClass(), Rebound(), Enclosed(), Default(), ByProperty(), Global())
 
     def function(norm, loss):
         enclosed[0] += 1
@@ -492,7 +503,7 @@ def remembering():
     yield clipping.Custom(function, 1.0)
 
 
-@pytest.mark.parametrize("number", range(6))
+@pytest.mark.parametrize("number", range(7))
 def test_formulas_with_hidden_state_are_refused_before_anything_is_spent(number):
     """After one record of a large norm, or many calls, all weights would be zero."""
     rule = list(remembering())[number]

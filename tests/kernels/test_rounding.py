@@ -10,6 +10,7 @@ import scipy.sparse as sp
 from dpanalysis import ERM, RowBound, clipping, losses
 from dpanalysis.kernels.array_api import Total
 from dpanalysis.kernels.rounding import BLOCK_ROWS, DOUBLE, SINGLE, TINY, sum_rounding
+from dpanalysis.problems.rows.checks import recheck_slack
 
 
 @pytest.mark.parametrize(
@@ -29,6 +30,12 @@ def test_the_bound_grows_with_all_that_it_depends_on():
     assert base < sum_rounding(10_001, 20) and base < sum_rounding(10_000, 21)
     assert base < sum_rounding(10_000, 20, parts=100)
     assert sum_rounding(10_000, 20, unit=SINGLE) - base == pytest.approx(37 * SINGLE, rel=1e-3)
+
+
+def test_a_problem_has_the_bound_of_one_record_more():
+    """Under add_or_remove_one the other data set may have it."""
+    problem = ERM(np.ones((99, 3)), np.ones(99), losses.Logistic())
+    assert problem.rounding == sum_rounding(100, 3) + recheck_slack(3)
 
 
 def test_a_block_of_an_array_sum_has_at_most_so_many_rows():

@@ -304,6 +304,15 @@ def test_a_run_on_batches_asks_at_most_what_it_planned(method):
         assert asked and place <= len(singles)
 
 
+def test_no_rounding_makes_an_answer_cost_more_than_what_was_planned_for_it():
+    method = SecondOrder(0.3, 0.5, sampling=dpa.WithoutReplacement(100), shares=SHARES["short"])
+    for n in range(1005, 1015):
+        facts = problem_of(n=n).facts("replace_one")
+        plan = quiet_plan(method, facts, dpa.Budget(1.0, 1e-6))
+        planned = plan.asked[0].event
+        assert all(map(planned.dominates, method.iteration(facts, plan)))
+
+
 def test_phases_on_batches_are_fixed_without_a_budget_too():
     """The second phase has the rest of T, however close to the lower bound the first came."""
     method = SecondOrder(1e-9, 0.4, sampling=dpa.WithoutReplacement(30), two_phase=True)

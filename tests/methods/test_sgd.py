@@ -405,6 +405,11 @@ def test_gaussian_noise_needs_a_delta_and_a_scheme_its_relation():
         dpa.minimize(problem_of(), sgd(sampling=dpa.WithReplacement(301)), dpa.Budget(1.0, 1e-5))
 
 
+def test_a_run_with_one_exact_gradient_has_no_guarantee():
+    result = dpa.minimize(problem_of(), sgd(noise=(0.0, 1.0, 1.0, 1.0, 1.0)), rng=0)
+    assert result.iterations == 5 and not result.private
+
+
 def test_methods_are_values():
     method = sgd(step_size=[0.1, 0.2, 0.3, 0.4, 0.5], sampling=dpa.Poisson(0.1))
     assert method == pickle.loads(pickle.dumps(method)) and hash(method)

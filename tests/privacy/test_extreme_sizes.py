@@ -53,6 +53,12 @@ def test_radii_neither_underflow_nor_overflow(radius, order):
     assert math.isinf(facts.hessian_bound) or facts.hessian_bound > 0.0
 
 
+def test_a_bound_that_underflows_is_refused_and_not_free():
+    problem = problem_of(np.ones(4), [1, 1, -1, 1], dpa.losses.Huber(1e-100), radius=1e-280)
+    with pytest.raises(ValueError, match="gradient must be at least 1e-250"):
+        problem.facts("replace_one").record_sensitivity(2)
+
+
 RAY = Ray(ZERO, np.array([1.0]), np.array([0.5]))
 TINY_RAY = Ray(ZERO, np.array([1.0]), np.array([TINY]))
 LONG_RAY = Ray(ZERO, np.array([1.0]), np.array([1e170]))

@@ -121,8 +121,9 @@ def test_no_constant_may_change_once_a_problem_is_built(name):
     loss = Halves()
     problem = ERM(np.ones((2, 1)), np.ones(2), loss)
     setattr(loss, name, 0.25)
-    with pytest.raises(ValueError, match=r"constants of .* have been changed"):
-        problem.check_private()
+    for call in (problem.check_private, lambda: problem.hessian_sum(np.zeros(1))):
+        with pytest.raises(ValueError, match=r"constants of .* have been changed"):
+            call()
 
 
 def test_only_losses_are_losses():

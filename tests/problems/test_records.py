@@ -486,6 +486,18 @@ def test_a_tiny_row_that_grows_adds_nothing_however_large_its_residual(row, spar
     np.testing.assert_allclose(problem.gradient_sum(w, None, rule), others, rtol=1e-9)
 
 
+@pytest.mark.parametrize("sparse", [False, True])
+def test_a_tiny_row_that_grows_adds_nothing_to_a_sum_beside_one_where_it_fits(sparse):
+    """At the last iterate its residual is 0, at the first it is 1e107."""
+    X, w = np.full((9, 1), 1e-200), np.array([[0.0], [0.0], [1e250]])
+    y = np.where(np.arange(9) == 2, 1e-143 * 1e250, 0.0)
+    data = sp.csr_array(X) if sparse else X
+    problem, rule = ERM(data, y, losses.SquaredError()), clipping.Flat(1e-60)
+    problem.gradient_sum(w, None, rule)  # keeps the norms
+    (data.data if sparse else X[:, 0])[2] = 1e-143
+    assert np.abs(problem.gradient_sum(w, None, rule)).max() <= 9e-60
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("form", FORMS)
 @settings(max_examples=30)
