@@ -696,3 +696,13 @@ def test_one_record_does_not_change_the_dtype_of_lists():
         w = np.full((1, problem.d), 0.1)
         sums.append(problem.gradient_sum(w, clipping=dpa.clipping.Flat(1.0)))
     np.testing.assert_array_equal(*sums)
+
+
+@pytest.mark.parametrize(("loss", "y"), [("cross_entropy", [0, 1]), ("mse", [[0.5, 1.0]] * 2)])
+def test_labels_are_copies(loss, y):
+    y, module = np.array(y), nn.Linear(2, 2).double()
+    problem = dpa.problems.Module(module, np.eye(2), y, loss)
+    w = problem.initial()
+    before = problem.value(w)
+    y[...] = 1
+    assert problem.value(w) == before

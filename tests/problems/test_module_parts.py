@@ -232,3 +232,11 @@ def test_samples_that_grow_after_their_norm_was_computed_stay_clipped(kind, dtyp
     monkeypatch.setattr(ChunkGradients, "squared_norms", growing)
     total = problem.sums(problem.initial(), clipping=clipping.Flat(0.1)).gradient
     assert 0.59 < np.linalg.norm(total) < 0.6001 and X.max() == 1e3
+
+
+def test_a_gradient_too_short_for_its_norm_adds_nothing():
+    """Its squares are 0, so that a rule would scale it up to 1e37 times its bound."""
+    module, X = nn.Linear(4, 2, bias=False).double(), np.full((3, 4), 1e-163)
+    problem = dpa.problems.Module(module, X, [0, 1, 0])
+    found = problem.sums(problem.initial(), clipping=dpa.clipping.Automatic(1e-200), value=False)
+    assert not found.gradient.any()
