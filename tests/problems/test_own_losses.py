@@ -121,7 +121,12 @@ def test_no_constant_may_change_once_a_problem_is_built(name):
     loss = Halves()
     problem = ERM(np.ones((2, 1)), np.ones(2), loss)
     setattr(loss, name, 0.25)
-    for call in (problem.check_private, lambda: problem.hessian_sum(np.zeros(1))):
+    w = np.zeros((1, 1))
+    for call in (
+        problem.check_private,
+        lambda: problem.gradient_sum(w),
+        lambda: problem.hessian_sum(w[0]),
+    ):
         with pytest.raises(ValueError, match=r"constants of .* have been changed"):
             call()
 

@@ -265,9 +265,9 @@ def test_what_the_data_were_prepared_for_cannot_be_changed():
     network = MLP(X, (y > 0).astype(int), (2,), row_bound=bound)
     softmax = Softmax(X, (y > 0).astype(int), 2, row_bound=bound)
     for problem, names in [
-        (erm, ("n", "d", "loss", "regularizer", "row_bounds")),
-        (softmax, ("n", "d", "loss", "regularizer", "row_bounds", "n_classes")),
-        (network, ("n", "d", "regularizer", "row_bounds", "n_classes", "activation")),
+        (erm, ("n", "d", "loss", "regularizer", "row_bounds", "_size")),
+        (softmax, ("n", "d", "loss", "regularizer", "row_bounds", "_size", "n_classes")),
+        (network, ("n", "d", "regularizer", "row_bounds", "_size", "n_classes", "activation")),
     ]:
         before = problem.facts("replace_one")
         for name in names:
@@ -712,6 +712,14 @@ def test_rows_that_grow_after_they_were_measured_add_no_larger_term(form, monkey
     np.testing.assert_allclose(own.gradient_sum(np.zeros((1, 4))), np.full((1, 4), -3.0))
     entries[:] = 1.0
     np.testing.assert_allclose(problem.hvp_sum(np.zeros(4), np.eye(4)[0]), H[0], rtol=1e-12)
+
+
+@pytest.mark.parametrize("columns", [2, 1 << 15])  # by NumPy, and by the compiled kernel
+@pytest.mark.parametrize("limits", [(1.0, np.inf, 1.0), (np.inf, 1.0, 1.0)])
+def test_rows_that_have_become_nan_are_outside_their_limits(limits, columns):
+    X = np.zeros((3, columns))
+    X[0, 0], X[1, 1], X[2, 1] = 0.5, np.nan, np.inf
+    np.testing.assert_array_equal(array_api.bounded_rows(X, None, limits)[1:], 0.0)
 
 
 # Files that change in the middle of a run
