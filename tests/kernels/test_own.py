@@ -790,3 +790,19 @@ def test_a_plan_that_is_kept_is_that_of_the_rule_at_hand():
     bound = 0.05 * len(y)
     assert np.linalg.norm(problem.sums(W[0], clipping=root).gradient) <= bound
     same(problem.sums(W, clipping=root), fresh().sums(W, clipping=root))
+
+
+class Movable(clipping.Clipping):
+    clip_norm = 1.0
+
+    def wanted(self, norms, losses):
+        return 1.0 + 0.0 * norms
+
+
+def test_numbers_of_a_compiled_rule_are_read_at_each_sum():
+    """Noise for a smaller clip norm must not go with the sums of the one before."""
+    rule = Movable()
+    compiled, problem = clipping.compiled(rule), ERM(9.0 * np.eye(2), [1, -1], losses.Logistic())
+    for rule.clip_norm in (1.0, 0.1):
+        gradient = problem.sums(np.zeros(2), clipping=compiled, value=False).gradient
+        np.testing.assert_allclose(np.abs(gradient), rule.clip_norm, rtol=1e-9)

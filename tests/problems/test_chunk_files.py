@@ -131,6 +131,12 @@ def test_sums_of_a_file_have_at_most_the_parts_that_the_noise_covers(tmp_path, m
         assert 1 < len(called) <= problem._data.parts
 
 
+def test_integers_beyond_the_digits_of_single_precision_are_exact(tmp_path):
+    X = np.array([[2**24 + 1], [1]], np.int32)
+    problem = ERM(mapped(X, tmp_path / "X"), [1.0, 1.0], losses.SquaredError())
+    assert problem.gradient_sum(np.zeros((1, 1))) == -(2.0**24 + 2.0)
+
+
 def test_labels_that_change_after_they_were_checked_count_as_they_were(tmp_path, monkeypatch):
     X, y, _ = draw(30, 2)
     y = y.astype(np.float64)

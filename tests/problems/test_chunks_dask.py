@@ -16,6 +16,7 @@ from dpanalysis import ERM, RowBound, clipping, losses, methods, minimize, regul
 from dpanalysis.privacy.accounting.sampling import Poisson
 from dpanalysis.problems import Softmax
 from dpanalysis.problems.rows import mapped
+from dpanalysis.problems.rows.mapped import Blocks
 
 dask = pytest.importorskip("dask", reason="dask is not installed: dpanalysis-toolkit[dask]")
 da = pytest.importorskip("dask.array", reason="dask is not installed: dpanalysis-toolkit[dask]")
@@ -280,3 +281,12 @@ def test_dask_is_not_imported_for_other_data():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
+
+
+def test_sums_of_chunks_have_at_most_the_parts_that_the_noise_covers(monkeypatch):
+    called, part = [], Blocks._part
+    monkeypatch.setattr(Blocks, "_part", lambda *given: called.append(1) or part(*given))
+    problem = ERM(da.ones((30, 2), chunks=(7, 2)), np.ones(30), losses.Logistic())
+    with dask.config.set(scheduler="synchronous"):
+        problem.gradient_sum(np.ones((1, 2)))
+    assert len(called) == 5 <= problem._data.parts

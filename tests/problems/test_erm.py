@@ -18,6 +18,7 @@ from dpanalysis import ERM, RowBound, clipping, losses, regularizers
 from dpanalysis.kernels.products import WHOLE
 from dpanalysis.privacy.facts import Block
 from dpanalysis.problems import MLP, Softmax
+from dpanalysis.problems.base import PerturbedObjective
 from dpanalysis.problems.rows.checks import row_blocks, row_scale
 
 LOSSES = [
@@ -703,3 +704,9 @@ def test_no_setting_of_numpy_tells_of_a_small_or_a_large_entry(form, order):
             problem = ERM(form(X), np.ones(9), losses.Logistic(), row_bound=RowBound(order, 1.0))
             problem.check_private()
             problem.gradient_sum(np.ones((1, 3)), None, clipping.Flat(1.0))
+
+
+def test_more_rows_than_the_nominal_size_bend_a_perturbed_objective_more():
+    problem = ERM(np.ones((8, 1)), np.ones(8), losses.SquaredError(), row_bound=RowBound(2, 1.0))
+    for size, smoothness in ((4.0, 2.5), (8.0, 1.5), (16.0, 1.5)):
+        assert PerturbedObjective(problem, np.zeros(1), 0.5, size).smoothness == smoothness
