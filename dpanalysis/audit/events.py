@@ -87,14 +87,35 @@ class Norm:
 
 @dataclass(frozen=True, eq=False)
 class Linear:
-    """A weighted sum of coordinates."""
+    """A weighted sum of coordinates, to so many bits of its usual largest term (0: all)."""
+
+    # The last bits of y - (y + 1) are those of the noise, which no claim covers.
 
     weights: np.ndarray
     index: np.ndarray
     unit: tuple[float, float] = (0.0, 1.0)  # location and scale, to compare separate fits
+    bits: int = 0
+    usual: float = 0.0
 
     def __call__(self, values: np.ndarray) -> np.ndarray:
-        return values[:, self.index] @ self.weights
+        terms = values[:, self.index]
+        total = terms @ self.weights
+        if not self.bits:
+            return total
+        largest = np.maximum(self.usual, np.abs(terms * self.weights).max(axis=1))
+        grid = np.ldexp(1.0, np.maximum(np.frexp(largest)[1] - self.bits, -1000))
+        return np.rint(total / grid) * grid
+
+    @classmethod
+    def fit(cls, weights: np.ndarray, index: np.ndarray, terms: np.ndarray, *unit: float) -> Linear:
+        """Learn from the coordinates how large terms are and how precise; integers are exact."""
+        terms = terms[np.isfinite(terms).all(axis=1)]
+        bits = 0 if (terms == np.rint(terms)).all() else 44
+        with np.errstate(over="ignore"):
+            if bits and (terms == terms.astype(np.float32)).all():
+                bits = 17
+        usual = float(np.quantile(np.abs(terms * weights).max(axis=1), 0.99)) if bits else 0.0
+        return cls(weights, index, (unit[0], unit[1]) if unit else (0.0, 1.0), bits, usual)
 
     def __str__(self) -> str:
         order = np.argsort(-np.abs(self.weights), kind="stable")

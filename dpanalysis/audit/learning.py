@@ -68,7 +68,9 @@ def fixed_scores(first: Outcomes, second: Outcomes, sides: _Scores) -> list[Scor
     scores += [Coordinate(int(j)) for j in order[:_COORDINATES]]
     if width <= _PAIRS:
         signs = np.array([1.0, -1.0])
-        scores += [Linear(signs, np.array(pair)) for pair in combinations(range(width), 2)]
+        pooled = np.concatenate([first.values, second.values])
+        pairs = map(np.array, combinations(range(width), 2))
+        scores += [Linear.fit(signs, pair, pooled[:, pair]) for pair in pairs]
     return scores + [Norm(kind) for kind in ("norm", "max |.|", "max", "min")]
 
 
@@ -136,7 +138,7 @@ def _linear(plain: tuple[np.ndarray, np.ndarray], index: np.ndarray) -> dict[str
         if np.isfinite(length) and length > 0.0:
             weights = weights / length
             middle, width = _scale((pooled @ weights)[:, None])
-            scores[name] = Linear(weights, index, (float(middle[0]), float(width[0])))
+            scores[name] = Linear.fit(weights, index, pooled, float(middle[0]), float(width[0]))
     return scores
 
 
