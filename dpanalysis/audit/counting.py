@@ -113,8 +113,8 @@ def log_p_value(counts: Counts, limit: Limit, level: float, miss: float) -> tupl
     low_p, high_p = interval(counts.likelier, counts.runs, share / 2)
     low, high = interval(counts.other, counts.runs, share / 2)
     low = max(low, float(limit.least(low_p, level)) * (1.0 - _SAFETY))
-    if low > high:
-        return math.log(share), math.nan
+    if low > high:  # the curve misses the rectangle
+        return math.log(share), high
     high = min(high, max(low, float(limit.least(high_p, level)) * (1.0 + _SAFETY)))
     log_tail, q = _supremum(counts, limit, level, low, high, miss)
     return float(np.logaddexp(log_tail + _SAFETY, math.log(share))), q
@@ -309,6 +309,8 @@ _CALL_ENTRIES = 1 << 21  # most entries of one call's output
 _CALLS = 1 << 14  # runs held at once if each run is a call
 _FALLBACK = 20_000  # runs of each input after a call on many runs raised
 _FEWEST = 8  # fewest runs of each input
+_CALLS_AGAIN, _AGAIN = 8, 512  # calls that repeat an event which refutes, and most runs of each
+_NEVER = 1e-12  # chance at which such a call contradicts independent runs
 _SIGNATURES = {
     "each": "mechanism(dataset, rng)",
     "single": "mechanism(dataset, rng, size), or mechanism(dataset, rng) with vectorized=False",
@@ -402,9 +404,10 @@ def learn_and_count(
     randoms = spawn(rng, 2)
     notes: tuple[str, ...] = ()
     unseen: list[int] = []
+    sources: list[_Source] = []
 
     def measure(mode: str, samples: int) -> list[_Stage]:
-        sources = [_Source(mechanism, data, r, mode) for data, r in zip(inputs, randoms)]
+        sources[:] = [_Source(mechanism, data, r, mode) for data, r in zip(inputs, randoms)]
         found = _measure(sources, samples, limit, claim, miss)
         unseen.append(sum(source.unseen for source in sources))
         return found
@@ -435,6 +438,9 @@ def learn_and_count(
         for each in stages[:-1]
     )
     level, pair = lower_bound([each.tested() for each in stages], limit, miss, start=claim)
+    if level > claim:
+        for source, count in zip(sources, counts):
+            check_repeated(source, choice.event, count, runs)
     name = ("dataset", "neighbour")[choice.likelier]
     return CountedEvent(level, pair, choice.event, name, counts, runs, samples, notes)
 
@@ -558,6 +564,26 @@ def _first_share(choice: Choice, runs: int, rest: int, goal: Goal) -> float:
     needed = (max(goal.quantile, 0.0) + POWER) / math.sqrt(rest)
     first = runs * distance**2
     return first / (first + rest * max(distance, needed) ** 2)
+
+
+def check_repeated(source: _Source, event: OutcomeEvent, count: int, runs: int) -> None:
+    """Raise if an event's rate in more calls shows that runs share noise or change a state."""
+    from scipy.stats import hypergeom  # slow to import, and seldom needed
+
+    size, again = min(_AGAIN, runs // (8 * _CALLS_AGAIN)), 0
+    for more in range(size, _CALLS_AGAIN * size + 1, max(1, size)):
+        try:
+            again += int(np.count_nonzero(event(source.draw(size))))
+        except _CallFailed:  # a rare one, for none failed before
+            return
+        # Given the sum of both counts, that of independent runs is hypergeometric.
+        law = hypergeom(runs + more, count + again, more)
+        if min(law.cdf(again), law.sf(again - 1)) < _NEVER:
+            raise ValueError(
+                f"mechanism must return independent runs: the event '{event}' happened in "
+                f"{count:,} of {runs:,} runs and then in {again:,} of {more:,} with the same data; "
+                "draw noise of shape (size, ...), not one number for all runs, and keep no state"
+            )
 
 
 def check_independent(earlier: Outcomes, later: Outcomes) -> None:

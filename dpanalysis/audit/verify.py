@@ -9,6 +9,7 @@ runs (:mod:`.gaussian`).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -313,6 +314,9 @@ def check_inputs(
         raise TypeError(f"{name} must be callable, got {mechanism!r}")
     if not isinstance(vectorized, (bool, np.bool_)):
         raise TypeError(f"vectorized must be True or False, got {vectorized!r}")
+    for which, data in (("dataset", dataset), ("neighbour", neighbour)):
+        if isinstance(data, Iterator):
+            raise TypeError(f"{which} must be the same in every run, which {data!r} is not: a list")
     if relation is not None:
         check_relation(relation)
     check_neighbours(dataset, neighbour, relation, claim.relation)
@@ -377,7 +381,8 @@ def verify_privacy(
         In [0, 1); 0 where mu is claimed.
     samples : int, default=1_000_000
         Runs of each input. If they show no difference at all, up to 20,000 more on both inputs
-        with one seed show whether the mechanism looks at what differs: ``Verdict.untested``.
+        with one seed show whether the mechanism looks at what differs: ``Verdict.untested``. If
+        they refute the claim, up to 4,096 more show whether runs are independent.
     confidence : float, default=1 - 1e-9
         In (0, 1): one minus the allowed rate of false alarms.
     rng : None, int, SeedSequence, Generator, SystemRandom or "os"
@@ -394,8 +399,8 @@ def verify_privacy(
     ------
     ValueError
         If ``samples`` is too small to refute the claim whatever the outputs, the inputs are not
-        neighbours, or the mechanism returns the wrong number of rows, raises in every run, repeats
-        its samples or changes its input.
+        neighbours, or the mechanism returns the wrong number of rows, raises in every run,
+        changes its input, or shows that its runs are not independent.
     TypeError
         If outputs cannot be compared.
 
