@@ -257,7 +257,7 @@ def record(
     check_inputs(function, dataset, neighbour, relation, known, vectorized, "function")
     while True:
         loaded = "torch" in sys.modules
-        with intercept(function) as held:
+        with intercept(function) as held, np.errstate(all="ignore"):  # infinities are outputs, too
             replayer = Replayer(function, (dataset, neighbour), seed, bool(vectorized), seconds)
             found = _Judge(replayer, claim, asked, sensitivity, held).judge()
         if loaded or "torch" not in sys.modules:
@@ -618,8 +618,7 @@ class _Judge:
         values = [np.array([run.numbers for run in side]) for side in self.runs]
         most = max(map(slack, self.usual))
         constant = [spread(v) <= most for v in values]
-        with np.errstate(invalid="ignore"):
-            moves = ~(abs(values[0][0] - values[1][0]) <= 1e3 * most)
+        moves = ~(abs(values[0][0] - values[1][0]) <= 1e3 * most)
         moves &= ~(np.isnan(values[0][0]) & np.isnan(values[1][0]))
         moves &= values[0][0] != values[1][0]
         found = (constant[0] & constant[1] & moves) | (constant[0] ^ constant[1])
@@ -664,11 +663,10 @@ class _Judge:
         known = np.isfinite(wide)
         for side in values:
             known &= np.array([len(set(column)) >= _DIFFERENT for column in side.T.tolist()])
-        with np.errstate(all="ignore"):
-            steps = [abs(side[1:] - side[0]) for side in values]
-            step = common_step(np.concatenate(steps), _GRID * wide)
-            known &= off_grid(values[1][0] - values[0][0], step) > 1e-3 * step
-            known &= step > 1e2 * _GRID * wide
+        steps = [abs(side[1:] - side[0]) for side in values]
+        step = common_step(np.concatenate(steps), _GRID * wide)
+        known &= off_grid(values[1][0] - values[0][0], step) > 1e-3 * step
+        known &= step > 1e2 * _GRID * wide
         mild = self.replayer.pairs(3 * _EXTREME, _ALIKE, MILD) if known.any() else None
         if mild is None or any(run.structure != first.structure for run in chain(*mild)):
             return
@@ -678,9 +676,8 @@ class _Judge:
                 for usual, more in zip(self.runs, mild)
             ]
             apart = np.concatenate([abs(column - column[0]) for column in columns])
-            with np.errstate(all="ignore"):
-                g = float(common_step(apart[:, None], 1e-4 * step[[place]])[0])
-                rest = float(off_grid(columns[1][0] - columns[0][0], g))
+            g = float(common_step(apart[:, None], 1e-4 * step[[place]])[0])
+            rest = float(off_grid(columns[1][0] - columns[0][0], g))
             if g > 1e-2 * step[place] and rest > 1e-2 * g and self._extremes_suffice():
                 self._find(
                     "exact",
@@ -768,9 +765,8 @@ class _Judge:
             ]
         )
         output = np.array([run.numbers for run in runs])
-        with np.errstate(all="ignore"):
-            moved, drawn = output - output[0], noise - noise[0]
-            ratio, wanted = drawn[2] / drawn[1], moved[2] / moved[1]
+        moved, drawn = output - output[0], noise - noise[0]
+        ratio, wanted = drawn[2] / drawn[1], moved[2] / moved[1]
         good = np.flatnonzero(np.isfinite(ratio))
         order = good[np.argsort(ratio[good])]
         at = np.searchsorted(ratio[order], wanted)
@@ -859,19 +855,18 @@ class _Judge:
             both = [_terms(run, entries, side) for run in self.runs[side] + extreme[side]]
             output, wanted = (np.array(each) for each in zip(*both))
             center = np.array([entry.center[side] for entry in entries])
-            with np.errstate(invalid="ignore"):
-                good = abs(output - wanted) <= _FIT * (abs(wanted - center) + abs(center))
-                usual = output[: len(self.runs[side])]
-                above, below = ~good & (wanted > usual.max(0)), ~good & (wanted < usual.min(0))
-                lost |= (~good & ~above & ~below).any(axis=0)
-                top = np.where(above, wanted, np.inf).min(axis=0)
-                bottom = np.where(below, wanted, -np.inf).max(axis=0)
-                seen = good & (wanted < top) & (wanted > bottom)
-                top = np.where(top < np.inf, np.where(seen, wanted, -np.inf).max(axis=0), top)
-                least = np.where(seen, wanted, np.inf).min(axis=0)
-                bottom = np.where(bottom > -np.inf, least, bottom)
-                lost |= (~good & (output < top) & (output > bottom)).any(axis=0)
-                ordered &= ~(above & ~(output >= top) | below & ~(output <= bottom)).any(axis=0)
+            good = abs(output - wanted) <= _FIT * (abs(wanted - center) + abs(center))
+            usual = output[: len(self.runs[side])]
+            above, below = ~good & (wanted > usual.max(0)), ~good & (wanted < usual.min(0))
+            lost |= (~good & ~above & ~below).any(axis=0)
+            top = np.where(above, wanted, np.inf).min(axis=0)
+            bottom = np.where(below, wanted, -np.inf).max(axis=0)
+            seen = good & (wanted < top) & (wanted > bottom)
+            top = np.where(top < np.inf, np.where(seen, wanted, -np.inf).max(axis=0), top)
+            least = np.where(seen, wanted, np.inf).min(axis=0)
+            bottom = np.where(bottom > -np.inf, least, bottom)
+            lost |= (~good & (output < top) & (output > bottom)).any(axis=0)
+            ordered &= ~(above & ~(output >= top) | below & ~(output <= bottom)).any(axis=0)
             low, high = np.maximum(low, bottom), np.minimum(high, top)
         ranges = zip(entries, low.tolist(), high.tolist(), ordered.tolist(), ~lost & (low < high))
         return [replace(e, seen=(a, b), ordered=o) for e, a, b, o, is_kept in ranges if is_kept]

@@ -549,3 +549,23 @@ def test_numbers_known_up_to_an_error_violate_a_claim_only_beyond_it(claim):
     entry = Entry(0, "normal", 0, "normal", (1.0, 1.0), (0.0, 1.0), (1.0, 1.0), off=0.0)
     assert violation([entry], math.inf, claim, None)
     assert violation([replace(entry, off=0.02)], math.inf, claim, None) is None
+
+
+@pytest.mark.parametrize(
+    ("scale", "release"),
+    [
+        (1.0, lambda noisy: np.where(noisy > 0.5, np.inf, noisy)),
+        (1.0, lambda noisy: np.exp(1e3 * noisy)),
+        (1e200, lambda noisy: noisy),
+        (1e-310, lambda noisy: noisy),
+        (1e308, lambda noisy: np.clip(noisy, -1.7e308, 1.7e308)),
+    ],
+    ids=["infinite", "overflowing", "huge", "tiny", "largest"],
+)
+def test_numbers_at_the_ends_of_the_range_give_no_warnings(scale, release):
+    """Warnings are errors here, as in many projects."""
+
+    def mechanism(data, rng, size):
+        return release(data + rng.laplace(0.0, scale, size))
+
+    assert set(kinds(audit.record(mechanism, 0.0, scale, claim=1.0))) <= {"untested"}
