@@ -17,6 +17,7 @@ from collections import Counter, deque
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import chain
+from types import SimpleNamespace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -72,9 +73,15 @@ def as_array(output: Any) -> Any:
 
 
 def plain(output: Any) -> Any:
-    """Return dataclasses and records as dictionaries, tables as arrays or dicts of columns."""
+    """Return objects and records as dictionaries, tables as arrays or dicts, bytes as texts."""
     if type(output) in _SIMPLE:
         return output
+    if isinstance(output, bytes | bytearray):
+        return bytes(output).decode(errors="backslashreplace")
+    if isinstance(output, memoryview):
+        return np.asarray(output)
+    if isinstance(output, SimpleNamespace):
+        return vars(output)
     if dataclasses.is_dataclass(output) and not isinstance(output, (type, Outcome)):
         return {each.name: getattr(output, each.name) for each in dataclasses.fields(output)}
     if _is_table(output):
