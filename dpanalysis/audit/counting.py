@@ -438,6 +438,11 @@ def learn_and_count(
         for each in stages[:-1]
     )
     level, pair = lower_bound([each.tested() for each in stages], limit, miss, start=claim)
+    if sorted(counts) == [0, runs]:
+        notes += (
+            "Every run tells the inputs apart: nothing is noisy, or the mechanism keeps the noise "
+            "of its first run",
+        )
     if level > claim:
         for source, count in zip(sources, counts):
             check_repeated(source, choice.event, count, runs)

@@ -462,6 +462,14 @@ def test_runs_that_depend_on_each_other_refute_nothing(make):
     assert all(re.search(r"independent runs: the event .* and then in", m) for m in messages)
 
 
+def test_noise_that_may_have_been_kept_is_mentioned():
+    answers = {}  # a private mechanism, but its runs are not independent
+    kept = lambda count, rng: answers.setdefault(count, count + rng.laplace())  # noqa: E731
+    verdict = verify_privacy(kept, 0, 1, 1.0, samples=1_000, rng=0, vectorized=False)
+    assert "or the mechanism keeps the noise of its first run" in str(verdict)
+    assert "keeps" not in str(verify_privacy(laplace(0.2), 0, 1, 1.0, samples=1_000, rng=0))
+
+
 def test_independent_runs_are_refused_no_more_often_than_stated(monkeypatch):
     """Two tails of eight sums on two inputs: at most 3.2% at a chance of 1e-3 each."""
     monkeypatch.setattr(runs_module, "_NEVER", 1e-3)
