@@ -17,9 +17,10 @@ most :math:`\alpha` is a lower bound that is too high with probability :math:`\a
 any number of runs. All deltas follow from mu.
 
 **What is not tested remains an assumption.** Normality is tested by the Anderson-Darling statistic
-with Stephens' (1986) approximate p-values, and equal variances by the F test, each along every
-coordinate and along the direction that separates the inputs best. A law that passes may still
-differ in its tails, where few runs fall and where small deltas are decided.
+with Stephens' (1986) approximate p-values, equal variances by the F test and equal means in two
+calls by the t test, each along every coordinate and the direction that separates the inputs best. A
+law that passes may still differ in its tails, where few runs fall and where small deltas are
+decided.
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ from .verify import GaussianPrivacy, VerdictBase, check_inputs, parse_claim
 __tracebackhide__ = True  # pytest shows the line that calls this package
 
 _FEWEST = 8
+_LARGEST = 1e9  # noncentrality: SciPy's law is wrong far beyond; a smaller one is a lower bound
 _SAFETY = 1e-9  # relative error of the root, and of epsilon, which is rounded up
 
 
@@ -234,7 +236,7 @@ def _name(index: int, width: int) -> str:
 
 def _least_mu(squared: float, n: int, k: int, miss: float) -> float:
     """Return the mu under which this squared distance or a larger one has probability ``miss``."""
-    rest = 2 * n - k - 1
+    rest, squared = 2 * n - k - 1, min(squared, 2.0 * _LARGEST / n)
     statistic = rest / (k * (2 * n - 2)) * 0.5 * n * squared
 
     def excess(mu: float) -> float:
@@ -261,6 +263,9 @@ def _misfit(directions: list[tuple[str, np.ndarray, np.ndarray]], level: float) 
         for side, values in zip(("dataset", "neighbour"), pair):
             text = f"{name} is not normal on the {side} (Anderson-Darling"
             found.append((_normal_p_value(values), text))
+            calls = np.array_split(values, [len(values) // 2])
+            text = f"{name} has another mean in another call on the {side} (t test"
+            found.append((float(stats.ttest_ind(*calls).pvalue), text))
         ratio = max(np.var(pair[0]), 1e-300) / max(np.var(pair[1]), 1e-300)
         free = len(pair[0]) - 1
         p_value = 2.0 * float(stats.f.sf(max(ratio, 1.0 / ratio), free, free))

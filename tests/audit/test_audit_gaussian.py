@@ -209,6 +209,26 @@ def test_a_mechanism_that_changes_its_input_is_caught():
         verify_gaussian(changes, *pair, GaussianPrivacy(1.0), samples=100, rng=0)
 
 
+@pytest.mark.parametrize("shared", [0.1, 0.3])
+def test_noise_that_the_runs_of_a_call_share_refutes_nothing(shared):
+    """It is not normal noise of each run, which shows in another mean of another call."""
+
+    def mechanism(count, rng, size):
+        own = rng.normal(0.0, math.sqrt(1.0 - shared**2), size)
+        return count + rng.normal(0.0, shared) + own
+
+    verdicts = [verify_gaussian(mechanism, 0, 1, GaussianPrivacy(1.0), rng=s) for s in range(40)]
+    assert sum("in another call on the" in v.void for v in verdicts) >= 30
+    assert sum(v.refuted for v in verdicts) <= 2  # about 8 without the t test
+
+
+@pytest.mark.parametrize("samples", [100, 100_000])
+@pytest.mark.parametrize("std", [1e-3, 1e-5])
+def test_a_bound_on_a_very_large_mu_is_conservative(std, samples):
+    verdict = verify_gaussian(gaussian(std), 0, 1, GaussianPrivacy(1.0), samples=samples, rng=0)
+    assert verdict.refuted and 100.0 < verdict.mu < 1.0 / std
+
+
 @pytest.mark.parametrize("side", [0, 1])
 def test_a_mechanism_that_repeats_its_runs_on_one_input_is_caught(side):
     def repeats(count, rng, size):
