@@ -354,7 +354,8 @@ def test_wide_outputs_are_drawn_in_parts():
         return rng.random((size, 3_000), dtype=np.float32) + np.float32(data)
 
     verify_privacy(wide, 0, 1, 1.0, samples=1_500, rng=0)
-    assert sum(sizes) == 3_000 and max(sizes[2:]) <= 2**21 // 3_000
+    assert 3_000 <= sum(sizes) <= 3_000 + 3_000 // 8  # some are repeated
+    assert max(sizes[2:]) <= 2**21 // 3_000
     assert max(sizes) <= 8_192
 
 
