@@ -365,6 +365,7 @@ SPECIAL = st.sampled_from([0.0, math.inf, math.nan, 5e-324, 0.3, 0.7, 1.3e308, 1
 
 
 @example([(5e-324, 1.0, 1)], RULES[2], "float32", False, 1)  # a weight above the largest float32
+@example([(1.3e308, 2.0, 2**200)], RULES[7], "float64", True, 1)  # a quotient that rounds up
 @given(
     pairs=st.lists(
         st.tuples(*[st.one_of(number(1e-9, 1e9), SPECIAL)] * 2, st.integers(0, 2)), min_size=1
