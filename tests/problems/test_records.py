@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import dpanalysis as dpa
 from dpanalysis import ERM, RowBound, clipping, losses
-from dpanalysis.kernels import array_api
+from dpanalysis.kernels import array_api, csr, dense
 from dpanalysis.privacy.facts import Block
 from dpanalysis.problems import MLP, Softmax
 from dpanalysis.problems.rows import checks, memory
@@ -690,6 +690,35 @@ def test_a_loss_whose_constants_change_in_the_middle_of_a_run_is_refused(compile
         dpa.minimize(problem, method, dpa.Budget(1.0), rng=0, callback=callback)
     with pytest.raises(ValueError, match=r"loss: the constants of .* have been changed"):
         dpa.minimize(problem, method, dpa.Budget(1.0), rng=0)
+
+
+@pytest.mark.parametrize("kernel", [dense.dense_range, csr.csr_range, csr.csr_replicates_range])
+def test_kernels_add_the_copy_of_a_row_that_they_measured(kernel, monkeypatch):
+    """As Python code, since no thread can be made to write just between the two."""
+    module = dense if kernel is dense.dense_range else csr
+    X, w, gradient = np.ones((1, 2)), np.zeros(2), np.zeros(2)
+    fakes = {
+        "borrowed": lambda data: data,
+        "fill_tile": lambda *given: given[-1][0].fill(0),
+        "predict": lambda X, index, count, v, z, *_: z.fill(0.0),
+        "_product": lambda *_: 0.0,
+        "terms_at": lambda *given: given[-1].fill(1.0) or (0.0, 0),
+        "is_inside": lambda *_: X.fill(9.0) or True,  # it was 1 when it was copied
+    }
+    for name in ("_copy", "new_tile", "scale_terms", "close_block"):
+        fakes[name] = getattr(getattr(module, name, None), "py_func", None)
+    for name, fake in fakes.items():
+        monkeypatch.setattr(module, name, fake, raising=False)
+    samples = (np.ones(1), *[np.empty(0)] * 3, np.array([math.inf, 2.0, math.inf]))
+    matrix = X if module is dense else (X.reshape(-1), np.arange(2), np.array([0, 2]))
+    data, wanted = (matrix, samples, np.empty(0, int), False), (0, (), 0, 1)
+    if kernel is csr.csr_replicates_range:
+        found = np.zeros(1), gradient[None], np.zeros(1, int)
+        kernel.py_func(data, 0, 1, w[None], wanted, *found, True)
+    else:
+        kernel.py_func(data, 0, 1, w, wanted, gradient, True)
+    assert X.min() == 9.0
+    np.testing.assert_array_equal(gradient, 1.0)
 
 
 @pytest.mark.parametrize("form", [np.array, sp.csr_array])
