@@ -254,6 +254,17 @@ def test_a_sample_whose_loss_overflows_adds_nothing_and_is_not_counted_as_clippe
     assert not np.asarray(total.gradient).any() and not np.asarray(total.clipped).any()
 
 
+@pytest.mark.parametrize("form", FORMS)
+def test_a_sample_whose_gradient_overflows_adds_nothing_and_is_not_counted_as_clipped(form):
+    """Its row and its residual are finite numbers."""
+    problem = ERM(FORMS[form](np.array([[1e200], [1.0]])), np.full(2, 1e200), losses.SquaredError())
+    for replicates in (1, 2):
+        with np.errstate(over="ignore"):
+            total = problem.sums(np.zeros((replicates, 1)), None, clipping.Flat(1.0), False)
+        np.testing.assert_allclose(total.gradient, -1.0)
+        np.testing.assert_array_equal(total.clipped, 1)
+
+
 def test_a_weight_that_rounds_up_to_a_subnormal_number_is_zero():
     ones = {"largest_weight": 1.0, "weight": lambda norms, losses: norms**0.0}
     rule = SimpleNamespace(clip_norm=1e-15, **ones)
