@@ -123,8 +123,8 @@ def is_inside(x: Any, k: int, table: Any, limits: Any, known: bool) -> bool:
     limit = limits[2] * table[NORM, k] if known else limits[1]
     for j in range(x.shape[0]):
         total += abs(np.float64(x[j]))
-    # An infinite limit allows every finite norm, but no infinite or NaN norm.
-    return (total * scale <= limits[0]) & (careful_norm(x) * scale <= limit) & (total < math.inf)
+    # One of the limits is finite, or no row would be asked about; NaN satisfies neither.
+    return (total * scale <= limits[0]) & (careful_norm(x) * scale <= limit)
 
 
 @njit(**INNER)

@@ -158,7 +158,7 @@ def split_rule(numbers: Any) -> Any:
 def _keep_loss(z: float, loss: float, table: Any, i: int) -> float:
     """Write the loss of sample ``i`` and return its term of the sum, 0 unless it is finite."""
     counts = (abs(z) < math.inf) & (abs(loss) < math.inf)
-    table[LOSS, i] = loss if counts else math.inf
+    table[LOSS, i] = loss
     return table[WEIGHT, i] * loss if counts else 0.0
 
 
