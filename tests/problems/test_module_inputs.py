@@ -706,3 +706,10 @@ def test_labels_are_copies(loss, y):
     before = problem.value(w)
     y[...] = 1
     assert problem.value(w) == before
+
+
+def test_the_initial_parameters_are_a_copy():
+    problem = dpa.problems.Module(nn.Linear(2, 2), np.eye(2), [0, 1])
+    before = problem.initial().copy()
+    problem.initial().fill(9.0)
+    np.testing.assert_array_equal(problem.initial(), before)
