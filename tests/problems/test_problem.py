@@ -80,6 +80,18 @@ def test_iterates_of_another_shape_are_refused_by_sums_of_gradients(problem):
             problem.gradient_sum(np.zeros(shape))
 
 
+@pytest.mark.parametrize("problem", all_problems()[:3], ids=lambda p: type(p).__name__)
+def test_two_iterates_are_refused_where_one_is_expected(problem):
+    """Predictions of the second would be taken for those of other records."""
+    one, two = np.zeros(problem.d), np.zeros((2, problem.d))
+    calls = [(problem.line_losses, (two, one)), (problem.line_losses, (one, two))]
+    if isinstance(problem, dpa.ERM):
+        calls += [(problem.hessian_sum, (two,)), (problem.hvp_sum, (two, one))]
+    for call, given in calls:
+        with pytest.raises(ValueError, match=rf"must have shape \({problem.d},\), got"):
+            call(*given)
+
+
 def test_a_problem_of_ones_own_runs_and_pays():
     result = dpa.minimize(Mine(), dpa.methods.GradientDescent(0.5, 4), dpa.Budget(1.0), rng=0)
     assert result.private and result.epsilon() == pytest.approx(1.0)
