@@ -369,6 +369,21 @@ def test_rows_that_grow_add_nothing_to_the_sum_of_any_kernel(form, replicates, b
         np.testing.assert_allclose(problem.gradient_sum(w), others, rtol=1e-6, atol=1e-6)
 
 
+def test_losses_and_clipped_samples_count_once_where_a_row_has_grown(tmp_path):
+    """A task is repeated with care then; its first sums are thrown away."""
+    rng = np.random.default_rng(0)
+    problem, change = changeable("csr", 300, 3, RowBound(2, 1.0), rng, tmp_path)
+    W, rule = rng.normal(size=(3, 3)), clipping.Flat(0.3)
+    problem.sums(W, clipping=rule)  # norms are kept from here on
+    change(7, 5.0)
+    for w in (W, W[:1]):
+        found = problem.sums(w, None, rule)
+        others = problem.sums(w, np.delete(np.arange(300), 7), rule).clipped
+        assert others.all() and np.isin(found.clipped - others, [0, 1]).all()
+        value = problem.sums(w, None, rule, gradient=False).value
+        np.testing.assert_allclose(found.value, value, rtol=1e-12)
+
+
 @pytest.mark.parametrize("replicates", [1, 3])
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("order", [1, 2])
