@@ -123,6 +123,18 @@ def test_a_sum_over_several_blocks_has_every_row_once(path):
     np.testing.assert_allclose(values, np.full(replicates, 0.5 * (y @ y)), rtol=1e-12)
 
 
+@pytest.mark.parametrize("path", ["dense", "float32", "csr", "replicates", "csr replicates"])
+def test_a_block_has_at_most_so_many_rows_in_every_kernel(path):
+    """Small terms are lost beside 2^53 a tile at a time, but not as the sum of a block of rows."""
+    form, _, replicates = PATHS[path]
+    y = np.full(3 * BLOCK_ROWS - 100, 2.0**-10)
+    y[0] = 2.0**53
+    assert (labels_as_terms(form, None, replicates, y) >= 2.0**53 + 4.0).all()
+    problem = ERM(form(np.ones((len(y), 1))), np.sqrt(2.0 * y), losses.SquaredError())
+    values = problem.sums(np.zeros((replicates, 1)), gradient=False).value
+    assert (values >= 2.0**53 + 4.0).all()
+
+
 @pytest.mark.parametrize("d", [1, 4, 5, 20, 32, 33, 130])
 @pytest.mark.parametrize("path", ["dense", "float32", "csr", "replicates", "csr replicates"])
 def test_a_record_adds_the_same_wherever_it_stands(path, d):
