@@ -45,8 +45,11 @@ def test_extreme_parameters_give_finite_terms(w):
     assert np.isfinite(penalty.hessian_diagonal(w)).all()
 
 
-def test_tiny_parameters_keep_their_digits():
-    assert dpa.regularizers.GemanMcClure(1.0).value(np.array([1e-9])) == 1e-18
+def test_tiny_and_huge_parameters_keep_their_digits():
+    penalty = dpa.regularizers.GemanMcClure(1.0)
+    assert penalty.value(np.array([1e-9])) == 1e-18
+    with np.errstate(over="ignore", invalid="ignore"):
+        assert penalty.value(np.array([1e200])) == 1.0
 
 
 @pytest.mark.parametrize("strength", [-1.0, np.inf, np.nan])
