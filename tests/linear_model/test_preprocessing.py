@@ -470,6 +470,14 @@ def test_a_noisy_quantile_has_the_law_of_the_sparse_vector_that_is_charged(side)
     assert event.pure_cost() == pytest.approx(2 / 1.5)
 
 
+def test_a_table_of_columns_is_a_copy():
+    """Its numbers are checked once."""
+    X = np.ones((5, 2))
+    table = ColumnTable(X)
+    X[0] = np.nan
+    assert table.X.min() == 1.0
+
+
 @pytest.mark.parametrize("relation", ["replace_one", "add_or_remove_one"])
 def test_the_run_of_all_columns_costs_its_budget(relation):
     from dpanalysis.methods.perturbation import Quantiles
