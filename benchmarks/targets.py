@@ -210,6 +210,9 @@ REASONS: dict[str, str] = {
         "so few runs are counted that learning takes its share: 38% of them, and the event that "
         "they choose is not the best one"
     ),
+    "growth in n//dense gradient": (
+        "20,000 rows stay in the third level of cache, 2,000,000 are read from memory"
+    ),
     "growth in T//filter and ledger": (
         "the clock of this run; in processor time a step takes as long at every T"
     ),
