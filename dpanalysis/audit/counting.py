@@ -575,8 +575,8 @@ def check_repeated(source: _Source, event: OutcomeEvent, count: int, runs: int) 
     """Raise if an event's rate in more calls shows that runs share noise or change a state."""
     from scipy.stats import hypergeom  # slow to import, and seldom needed
 
-    size, again = min(_AGAIN, runs // (8 * _CALLS_AGAIN)), 0
-    for more in range(size, _CALLS_AGAIN * size + 1, max(1, size)):
+    size, again = max(1, min(_AGAIN, runs // (8 * _CALLS_AGAIN))), 0
+    for more in range(size, _CALLS_AGAIN * size + 1, size):
         try:
             again += int(np.count_nonzero(event(source.draw(size))))
         except _CallFailed:  # a rare one, for none failed before

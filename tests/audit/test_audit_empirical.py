@@ -471,6 +471,17 @@ def test_noise_that_may_have_been_kept_is_mentioned():
     assert "keeps" not in str(verify_privacy(laplace(0.2), 0, 1, 1.0, samples=1_000, rng=0))
 
 
+def test_a_refutation_by_few_runs_makes_no_empty_call():
+    sizes = []
+
+    def exact(count, rng, size):
+        sizes.append(size)
+        return np.full(size, count)
+
+    assert verify_privacy(exact, 0.0, 1.0, 1.0, samples=40, confidence=0.9, rng=0).refuted
+    assert min(sizes) == 1 and sizes.count(1) == 16  # eight more calls on each input
+
+
 def test_independent_runs_are_refused_no_more_often_than_stated(monkeypatch):
     """Two tails of eight sums on two inputs: at most 3.2% at a chance of 1e-3 each."""
     monkeypatch.setattr(runs_module, "_NEVER", 1e-3)
