@@ -389,6 +389,12 @@ def is_system(rng: Any) -> bool:
 
 
 _SPAWNING = threading.Lock()
+if hasattr(os, "register_at_fork"):  # a child is not born with the lock of a thread it lacks
+    os.register_at_fork(
+        before=_SPAWNING.acquire,
+        after_in_parent=_SPAWNING.release,
+        after_in_child=_SPAWNING.release,
+    )
 
 
 def spawn(rng: Any, count: int) -> list[Random]:

@@ -288,7 +288,18 @@ except RuntimeError as error:
     os._exit(7 if "another process" in str(error) and runs == [0] else 8)
 assert result.iterations == 3 and os.waitstatus_to_exitcode(os.waitpid(runs[0], 0)[1]) == 7
 
-# With a budget of its own a child runs as ever.
+# With a budget of its own a child runs as ever, whatever other threads did at its birth.
+busy = threading.Event()
+def spawn():
+    source = np.random.default_rng(0)
+    while not busy.is_set():
+        mechanisms.spawn(source, 20)
+thread = threading.Thread(target=spawn)
+thread.start()
+for _ in range(10):
+    assert in_a_fork(lambda: len(mechanisms.spawn(0, 1))) == "answered: 1"
+busy.set()
+thread.join()
 said = in_a_fork(lambda: dpa.minimize(problem, method, dpa.Budget(1.0), rng=0).epsilon())
 assert said == "answered: 1.0", said
 print("all refused")
