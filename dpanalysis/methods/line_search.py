@@ -202,7 +202,7 @@ class Refinement(GradientSearch):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_positive("growth", self.growth)
+        check_number("growth", self.growth, low=1e-9)  # else the increase may be lost in rounding
 
     def resume(
         self, step: Step, made: int, lost: int, oracle: PrivateOracle, plan: AttemptBudget
@@ -395,7 +395,7 @@ class LineSearchSGD(LineSearch):
         # The events of an attempt are declared before its batch is drawn: budgets that grow
         # because of its gradient do so from the next batch on.
         facts, clips = oracle.facts, (attempt.clip_norm, attempt.clip_loss)
-        before: np.ndarray | None = None  # the mean of the gradients at w so far
+        before: np.ndarray | None = None  # of those at w so far, the last counts for half
         while True:
             asked = self._attempt_events(facts, attempt)[: 1 if self.fresh_batch else 2]
             if not oracle.can_ask(self.sampling, *asked):
@@ -460,7 +460,7 @@ class LineSearchGD(LineSearch, Refinement):
     Parameters
     ----------
     growth : float
-        xi > 0: the gradient's budget grows by the factor 1 + xi.
+        xi >= 1e-9: the gradient's budget grows by the factor 1 + xi.
 
     Notes
     -----
@@ -512,7 +512,7 @@ class AdaptiveGD(Refinement):
         rho_nmax); by default e^2/2 each with e = budget.epsilon/120. Without a budget there is no
         noise, and the run ends when no step of the grid decreases the loss.
     growth : float
-        gamma > 0: the gradient's budget grows by the factor 1 + gamma.
+        gamma >= 1e-9: the gradient's budget grows by the factor 1 + gamma.
     memory, headroom : int, float
         tau >= 1 and 1 + eta > 1: every tau iterations the largest step becomes 1 + eta times the
         largest one chosen in them, but at most ``step_size``.

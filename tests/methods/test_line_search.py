@@ -354,6 +354,10 @@ def test_refuses_bad_arguments_of_one_or_the_other():
     ]:
         with pytest.raises(ValueError, match=name):
             M.LineSearchSGD(dpa.Poisson(0.1), **{name: value})
+    for method in (M.LineSearchGD, M.AdaptiveGD):
+        for value in (0.0, 1e-17):  # too small to change a budget
+            with pytest.raises(ValueError, match="growth"):
+                method(growth=value)
     with pytest.raises(TypeError, match="sampling"):
         M.LineSearchSGD(0.1)
     with pytest.raises(TypeError, match="max_queries"):
