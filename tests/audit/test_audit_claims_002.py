@@ -125,8 +125,112 @@ def test_two_stages_and_the_adversary():
         assert total == pytest.approx(budget, abs=1e-9)
 
 
+@pytest.mark.parametrize("level", [-4.0, 0.0, 4.0])
+def test_the_last_line_of_the_proof_of_theorem_2_by_quadrature(level):
+    z, y = np.linspace(-60.0, 60.0, 6001), np.linspace(-200.0, 200.0, 80_001)
+
+    def shifted(x, scale, move):
+        density = stats.laplace(scale=scale).pdf
+        return density(x - move) ** 2 / density(x)
+
+    threshold, query = shifted(z, 2.0, 1.0), shifted(y, 4.0, 2.0)
+    beyond = integrate.cumulative_trapezoid(query[::-1], -y[::-1], initial=0.0)[::-1]
+    above = np.interp(z - level, y, beyond)
+    stays = stats.laplace.cdf(z - level, scale=4.0)
+    indices = sum(stays**k * above for k in range(20)) + stays**20
+    total = integrate.trapezoid(threshold * indices, z)
+    last_line = integrate.trapezoid(threshold, z) * integrate.trapezoid(query, y)
+    ours = line_search.proof_of_theorem_2(2.0, level, 20)
+    assert ours == pytest.approx(total / last_line, rel=1e-3)
+
+
+@pytest.mark.parametrize("depth", [1.0, 2.5])
+def test_many_tries_is_a_function_of_the_index(depth):
+    changes = np.tile([0.25, -0.25], 20)
+    laws = [
+        audit.above_threshold_distribution(
+            sign * changes - depth * line_search.SCALES[1], "gaussian", *line_search.SCALES
+        )
+        for sign in (1.0, -1.0)
+    ]
+    coarse = [np.array([p[:-1:2].sum(), p[1:-1:2].sum(), p[-1]]) for p in laws]
+    exact = max(audit.renyi_divergence(*pair, 2.0) for pair in (coarse, coarse[::-1]))
+    assert line_search.many_tries(depth, 40) == pytest.approx(exact, rel=1e-6)
+
+
+def test_one_iteration_by_quadrature():
+    """Both releases, from one batch: q = .01, order 8, Gaussian noise of standard deviation .7."""
+    x = np.linspace(-12.0, 20.0, 20_001)
+    moment = 0.0
+    for p, q in zip(*line_search_batch.one_search(20, 2.0)):
+        without = q * stats.norm.pdf(x, 0.0, 0.5**0.5)
+        mixture = 0.99 * without + 0.01 * p * stats.norm.pdf(x, 1.0, 0.5**0.5)
+        moment += integrate.trapezoid(np.exp(8 * np.log(mixture) - 7 * np.log(without)), x)
+    exact, charged = line_search_batch.one_iteration()
+    assert exact == pytest.approx(math.log(moment) / 7, rel=1e-9) and charged < exact
+
+
+def test_an_unlimited_search_of_no_decrease_by_simulation():
+    """It takes 4 ln 2 = 2.8 queries on average: 002-19."""
+    random = np.random.default_rng(3)
+    threshold, count = random.laplace(0.0, 2.0, 20_000), np.zeros(20_000)
+    runs = np.arange(20_000)
+    while runs.size:
+        count[runs] += 1
+        runs = runs[random.laplace(0.0, 4.0, runs.size) < threshold[runs]]
+    assert (count > 20).mean() == pytest.approx(0.008658, abs=0.003)
+    assert np.minimum(count, 100).mean() == pytest.approx(4 * math.log(2), abs=0.15)
+
+
+@pytest.mark.parametrize("epsilon", [0.2, 0.4, 1.6])
+def test_the_sum_of_deltas_by_the_worst_loss(epsilon):
+    """Budget r at order a, loss x: delta is at most (1 - e^(epsilon - x)) e^((a - 1)(r - x))."""
+    orders = np.arange(line_search_batch.smallest_order(epsilon), 501)[:, None]
+    budget = epsilon + math.log(1e-8) / (orders - 1)
+    x = epsilon + np.geomspace(1e-5, 5.0, 20_001)
+    deltas = -np.expm1(epsilon - x) * np.exp((orders - 1) * (budget - x))
+    ours = line_search_batch.sum_of_deltas(epsilon)
+    assert ours == pytest.approx(deltas.max(axis=1).sum() / 1e-8, rel=1e-3)
+
+
+def test_the_size_of_a_batch_and_its_sum():
+    """To second order the costs of both add up, and they are more than that of the scale."""
+    for order in (370, 500):
+        cost = 0.5 * order * 0.1**2 * (1.0 / (48_842 * 0.09) + 0.0005**2)
+        charge = line_search_batch.lemma_4(order, 0.1, lambda a: 0.5 * a * 0.0005**2)
+        both = line_search_batch.size_and_sum(order, 0.05)
+        assert both == pytest.approx(cost / charge, rel=0.02)
+        assert both > line_search_batch.adult_sizes(order)
+
+
+def test_the_cost_of_a_search_is_the_printed_one():
+    for order in (2.0, 50.0):
+        printed = line_search.printed_above_threshold(order, "laplace", 2.0 / 0.3, 4.0 / 0.3)
+        assert line_search_batch.search_curve(0.3, order) == pytest.approx(printed, rel=1e-12)
+
+
+@pytest.mark.parametrize(("epsilon", "printed"), [(0.05, 2.97), (0.2, 36.9), (0.4, 81.3)])
+def test_what_a_budget_covers_by_hand(epsilon, printed):
+    """The order 500 is the best one by Lemma 4, and one of many without sampling."""
+    part, q = epsilon / 100, 0.1
+    left = epsilon - math.log(1e8) / 499
+    growth = [0.5 * 500 * part**2, 2 * float(privacy.rdp_laplace(500, 0.5 * part))]
+    below = stats.binom.cdf(2, 500, q)  # at so small costs, only the factor 3 counts
+    amplified = math.log(below + 3 * (1 - below)) / 499
+    ours = line_search_batch.affordable_as_printed(q, epsilon)
+    assert ours == pytest.approx(printed, rel=2e-3)
+    assert left / (2 * amplified + sum(growth)) < ours < left / (2 * amplified)
+    plain = line_search_batch.affordable_as_printed(1.0, epsilon)
+    assert plain >= left / sum(growth) and plain > ours
+
+
 def half(function):
     return lambda *args, **kwargs: 0.5 * function(*args, **kwargs)
+
+
+def less_noise(levels, noise, first, second):
+    """Return the law of a search whose queries have half of the noise."""
+    return audit.above_threshold_distribution(levels, noise, first, 0.5 * second)
 
 
 def separately(order, rate, events):
@@ -168,6 +272,15 @@ class Generous(Filter):
         ("002-7", line_search_batch, "Filter", Generous),
         ("002-8", line_search_batch, "Filter", Generous),
         ("002-10", line_search_batch, "rdp_poisson", half(line_search_batch.rdp_poisson)),
+        ("002-12", line_search, "rdp_pure", half(line_search.rdp_pure)),
+        ("002-13", line_search, "rdp_above_threshold", lambda order, *at: 2.0 * order),
+        ("002-14", line_search_batch, "affordable", line_search_batch.affordable_as_printed),
+        ("002-15", line_search, "search_slack", half(line_search.search_slack)),
+        ("002-16", line_search, "above_threshold_distribution", less_noise),
+        ("002-17", line_search_batch, "lemma_4", lambda order, rate, cost: rate**2 * cost(order)),
+        ("002-17", line_search_batch, "affordable", line_search_batch.affordable_as_printed),
+        ("002-18", line_search, "loss_of_failure", half(line_search.loss_of_failure)),
+        ("002-19", line_search, "above_threshold_distribution", less_noise),
         ("002-11", line_search, "report_noisy_min_distribution",
          lambda values, noise, scale: line_search.added_exponential(values, scale)),
     ],

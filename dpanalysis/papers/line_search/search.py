@@ -160,6 +160,54 @@ def any_queries(effort: Effort) -> Iterator[Evidence]:
     yield printed("bound attained", found.max(), ">=", 0.999)
 
 
+def loss_of_failure(changes: Array, levels: Array, eps_1: float, eps_2: float) -> float:
+    """Return |ln P(no query is above)/P'(no query is above)|."""
+    present, absent = searches(levels, changes, "laplace", 1.0 / eps_1, 1.0 / eps_2)
+    return abs(math.log(present[-1] / absent[-1]))
+
+
+@register(
+    "002-18",
+    "Introduction; section 2",
+    "the sparse vector pays only for a query above the threshold",
+    "further queries below it cost nothing; but that none is above has a loss of up to eps_1, and "
+    "an algorithm that may continue after it is charged in full, as in line 11 of Algorithm 2",
+    verdict="open",
+    says="'allows the algorithm to pay the privacy budget only for eta that satisfies the "
+    "condition'; 'only pays the privacy budget when the query is above the threshold'",
+    hypotheses="losses in [0, Delta_f], 20 queries, eps_1 = 1/2, eps_2 = 1/4, Laplace noise",
+    changes="Read as a statement on the number of queries, it is true; on searches that find no "
+    "step, false.",
+)
+def failures(effort: Effort) -> Iterator[Evidence]:
+    """Compare exact laws of searches of different lengths; then the event that none halts.
+
+    If no query rises by more than s from D to D', s in [0, 1], then with the thresholds r on D and
+    r + s on D' a failure on D is one on D': P(failure) <= e^(s eps_1) P'(failure).
+    """
+    true = []
+    for size in (10, 1000):
+        last = np.arange(size) == size - 1
+        changes = loss_changes(0.0, np.where(last, 0.0, 1.0))
+        laws = searches(np.where(last, -1.0, 20.0), changes, "laplace", 2.0, 4.0)
+        true.append(renyi(laws, math.inf))
+    what = "true epsilon at max_it = 1000 / at max_it = 10"
+    yield reading(what, true[1] / true[0], "<=", 1.0, tolerance=1e-9)
+    fail = loss_of_failure(-np.ones(20), np.full(20, 20.0), 0.5, 0.25)
+    yield reading("loss of a search that finds nothing, eps_BT = 1", fail, "<=", 0.0)
+
+    def ratio(changes: Array, levels: Array, eps_1: float, eps_2: float) -> float:
+        return quotient(eps_1, loss_of_failure(changes, levels, eps_1, eps_2))
+
+    space = {"levels": Range(-20.0, 20.0, size=STEPS_TRIED), **BUDGETS}
+    space["changes"] = Range(-1.0, 1.0, size=STEPS_TRIED)
+    worst = {"levels": np.full(STEPS_TRIED, 20.0), "changes": -np.ones(STEPS_TRIED), **AT_ONE}
+    found = search(effort, ratio, space, guesses=(worst,))
+    what = "largest loss of a search that finds nothing / eps_1"
+    yield used(what, found, "<=", 1.0, tolerance=1e-9)
+    yield used("bound attained", found.max(), ">=", 0.999)
+
+
 # --- 002-2, 002-3: Renyi ---
 
 
@@ -743,3 +791,41 @@ def noisy_answers(effort: Effort) -> Iterator[Evidence]:
         law = above_threshold_distribution(low, "laplace", 2.0, 4.0)
         shares.append(float(law[:-1].sum()) / eta)
     yield used("P(accepted although below the slack) / eta", shares, "<=", 1.0, tolerance=1e-9)
+
+
+@register(
+    "002-19",
+    "Introduction; 4.1",
+    "without a limit on the number of queries a noisy search does not end, or finds too small a "
+    "step",
+    "it ends with probability 1. Decreases that are negligible against its noise end it after 4 "
+    "ln 2 = 2.8 queries on average, at a step that is rather too large; along a noisy gradient "
+    "that is no descent direction the step is small",
+    verdict="open",
+    says="'If there is no limit, when the query value is dominated by noise, it would fail to "
+    "terminate or returns a too small step size'; in the introduction 'due to the noise from two "
+    "different sources', the gradient and the search",
+    hypotheses="Laplace noise with eps_1 = eps/2, eps_2 = eps/4, at any eps; beta = .8; a step is "
+    "too small if 20 queries do not reach it; a clear ascent: the first query at -1000/eps",
+    changes="Noise of the search, false; noise of the gradient, true of the step.",
+)
+def no_limit(effort: Effort) -> Iterator[Evidence]:
+    """Compute the law of long searches; the scales of the noise are 2 and 4.
+
+    Given the noise of the threshold, queries above a number -M halt independently, each with a
+    positive probability: none does with probability 0. If they are 0 it is E[1/P(nu >= rho | rho)].
+    """
+    beyond = 2000
+    ends = []
+    for name, first in (("decreases of about 0", 0.0), ("a clear ascent", -1000.0)):
+        levels = first * 0.8 ** np.arange(beyond)
+        law = above_threshold_distribution(levels, "laplace", 2.0, 4.0)
+        what = f"P(the step is none of the first 20), no limit, {name}"
+        yield reading(what, 1.0 - law[:20].sum(), ">=", 0.5)
+        ends.append(law)
+    yield used("P(no step after 2000 queries)", [law[-1] for law in ends], "<=", 1e-5)
+    more = 1.0 - np.cumsum(ends[0][:-1])
+    mean = 1.0 + more.sum()  # of the queries up to the last, so it is below the mean of all
+    what = "mean number of queries, decreases of about 0, / (4 ln 2)"
+    yield used(what, mean / (4.0 * math.log(2.0)), "<=", 1.0)
+    yield used("bound approached", mean / (4.0 * math.log(2.0)), ">=", 0.999)
