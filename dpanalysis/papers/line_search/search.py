@@ -799,15 +799,16 @@ def noisy_answers(effort: Effort) -> Iterator[Evidence]:
     "without a limit on the number of queries a noisy search does not end, or finds too small a "
     "step",
     "it ends with probability 1. Decreases that are negligible against its noise end it after 4 "
-    "ln 2 = 2.8 queries on average, at a step that is rather too large; along a noisy gradient "
-    "that is no descent direction the step is small",
+    "ln 2 = 2.8 queries on average, near eta_0; along a noisy gradient that is no descent "
+    "direction the step is small",
     verdict="open",
     says="'If there is no limit, when the query value is dominated by noise, it would fail to "
     "terminate or returns a too small step size'; in the introduction 'due to the noise from two "
-    "different sources', the gradient and the search",
+    "different sources', 'gradient approximation' and 'noise added for privacy'",
     hypotheses="Laplace noise with eps_1 = eps/2, eps_2 = eps/4, at any eps; beta = .8; a step is "
     "too small if 20 queries do not reach it; a clear ascent: the first query at -1000/eps",
-    changes="Noise of the search, false; noise of the gradient, true of the step.",
+    changes="If the noise of the search dominates, it is false; if that of the gradient makes all "
+    "queries negative, true of the step.",
 )
 def no_limit(effort: Effort) -> Iterator[Evidence]:
     """Compute the law of long searches; the scales of the noise are 2 and 4.
