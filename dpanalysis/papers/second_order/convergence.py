@@ -910,7 +910,7 @@ def batches_as_printed(effort: Effort) -> Iterator[Evidence]:
     hypotheses="n is n_min, the batch at least (24), sigma_g given; zeta = eta = .05",
     changes="for (25) a sigma_g that denotes the noise over s: a slip of the display, as the proof "
     "of Theorem B.9 has sigma of order s/epsilon. For (26) an order in eps_g alone: at eps_H = "
-    "sqrt(M eps_g) both are eps_g^-2",
+    "sqrt(M eps_g), in which the paper is 'mostly interested', both are eps_g^-2",
     adversary=batches_as_printed,
 )
 def batch_data(effort: Effort) -> Iterator[Evidence]:
@@ -920,7 +920,7 @@ def batch_data(effort: Effort) -> Iterator[Evidence]:
         tolerance = min(SHORT.c1 * 0.06, SHORT.c2 / CONSTANTS.M * 0.245**2)
         # The exact norm that a share zeta/T of all noise vectors exceeds.
         far = math.sqrt(stats.chi2.isf(0.05 / 200, 54)) * 1e4 * 2.0 / (0.01 * size(**at))
-        what = "norm of the noise at n_min / half of its tolerance, s = .01"
+        what = "norm of the noise at n_min, against half of its tolerance, s = .01"
         yield about(what, far, "<=", 0.5 * tolerance)
     for size, exponent, about in ((printed_batch_data, 3.5, printed), (used_batch_data, 4.0, used)):
         growth = slope(partial(with_noise_of_8, size), 1e-8, 1e-4)

@@ -269,7 +269,7 @@ def run_of_no_steps(effort: Effort) -> Iterator[Evidence]:
     "Then the run is rho-zCDP'; Theorem B.5, with the words 'data-dependent', is 003-19",
     hypotheses="logistic rows of norm 1, sigma_g = 1; f(w0) public or with sigma_f = 10",
     changes="a definition of privacy that depends on the run; with T the statement is true, but "
-    "for the size of z in (6), 003-4",
+    "for the |z| of (6), 003-4",
     adversary=run_of_no_steps,
 )
 def realized_cost(effort: Effort) -> Iterator[Evidence]:
@@ -314,14 +314,16 @@ def budget_spent(excess: float, share: float, T: int, rho: float, search: bool) 
 @register(
     "003-35",
     "(8), (14); Theorems 1 and 5",
-    "T iterations with sigma_f^2 = 1/(2 rho_f), sigma_g^2 = sigma_H^2 = T/(rho - rho_f) are "
-    "rho-zCDP, and with line searches for sigma_g^2 = sigma_H^2 = lambda^2 = 3 T/(2 (rho - rho_f))",
+    "where T costs 1/(2 sigma_f^2) (003-4), it and T iterations with sigma_f^2 = 1/(2 rho_f), "
+    "sigma_g^2 = sigma_H^2 = T/(rho - rho_f) are rho-zCDP, and with line searches for sigma_g^2 = "
+    "sigma_H^2 = lambda^2 = 3 T/(2 (rho - rho_f))",
     verdict="holds",
     says="'for given rho > 0 and rho_f in (0, rho), we can choose' these 'to ensure that the "
     "algorithm is rho-zCDP'",
     hypotheses="a gradient, a Hessian and a search in each of T iterations, all moved by their "
-    "sensitivities; T itself, (6), is 003-4",
-    changes="a T that depends on the data by more than rho_f pays for: 003-4",
+    "sensitivities, and a T that costs rho_f, or is public, as from w0 = 0",
+    changes="the T of (6) as printed, whose |z| costs more than rho_f: with it released, the "
+    "algorithm is not rho-zCDP; that is judged in 003-4 alone",
 )
 def budget_of_iterations(effort: Effort) -> Iterator[Evidence]:
     """Compose exact divergences of all releases."""
