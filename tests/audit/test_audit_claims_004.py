@@ -41,6 +41,15 @@ def test_products_and_sums_of_three_layers():
     assert convergence.sums(weights) == pytest.approx((9 + 25) + (4 + 25) + (4 + 9))
 
 
+def test_the_order_of_proposition_4_2_vanishes_at_one_step_and_the_proof_does_not():
+    """From the minimizer of w^2/2 with signs of size 2, eta = 1/2: f(w_1) = 1/2 always."""
+    found = convergence.paths(1, 0.5, 2.0, 0.0, "signs", 100, np.random.default_rng(0))
+    assert (found == 0.5).all()
+    failure = 1.0 - 1e-9  # 1e-9 is promised
+    assert 1e8 * math.log(1.0 / failure) < 0.5
+    assert convergence.printed_objective_bound(0.0, 1.0, 0.5, 2.0, 1, 0.5) > 2.0 * 0.5
+
+
 @pytest.mark.parametrize("c2", [0.1, 1.0, 30.0])
 def test_an_iterate_shows_a_record_that_is_always_there(c2):
     """Sums over 1000 iterates the probability that iterate i is beyond the limit."""

@@ -131,7 +131,7 @@ def sign_of_b(effort: Effort) -> Iterator[Evidence]:
     "001-3",
     "(3.14)",
     "for c > 0, as in the Lyapunov function, (3.14) certifies rates; X_0 is the sector condition "
-    "(its corner, printed as 2 I_d in an inequality called 3 x 3, is read as 2)",
+    "(its corner, printed as 2 I_d in an inequality called 3 x 3, is read as 2); B as in 001-2",
     "trace(P) + c = 1, which also excludes P = 0, c = 0, a solution of (3.14) as printed (c >= 0) "
     "at every rate, for which (3.15) says nothing",
     verdict="sharpened",
@@ -195,7 +195,8 @@ def certified_paths(random: np.random.Generator, cases: int, T: int) -> Iterator
     "without the factor d, which E_T already contains, since it bounds E||w_t||^2 (001-4), and "
     "useful at c = 0",
     verdict="sharpened",
-    hypotheses="F in S_{mu,L}, every LMI found feasible; noise with E||w_t||^2 = E_T",
+    hypotheses="F in S_{mu,L}, every LMI found feasible, with the sign of B of 001-2: with the "
+    "printed one (3.15) fails; noise with E||w_t||^2 = E_T",
     changes="A function, step size and momentum at which (3.15) is below the bound used here.",
 )
 def certified_bound(effort: Effort) -> Iterator[Evidence]:

@@ -79,12 +79,13 @@ def networks(random: np.random.Generator, cases: int) -> Iterator[tuple[Array, l
     "would be false. The factor changes with the weights: no constants satisfy Definition 3.1, the "
     "hypothesis of Corollary 5.1, but the weights of an iterate are public, and so is its beta1",
     verdict="repaired",
-    says='"In order to apply Lemma D.1, all the remaining is to bound" the derivative of the '
-    'network; the lemma is for functions "assumed to be beta-Lipschitz continuous for some beta > '
-    '0"; "to access the WGC-parameters, we need to compute \\|\\|W_j\\|\\|_2 in each iteration".',
+    says='"We give a simple extension of Lemma D.1"; "in order to apply Lemma D.1, all the '
+    'remaining is to bound" the derivative of the network; the lemma is for functions "assumed to '
+    'be beta-Lipschitz continuous for some beta > 0"; "to access the WGC-parameters, we need to '
+    'compute \\|\\|W_j\\|\\|_2 in each iteration".',
     hypotheses="ReLU networks of one to five layers without biases; for the step one of two layers",
     changes="A proof by the chain rule at the point itself, where Lemma D.1 needs no Lipschitz "
-    "constant.",
+    'constant: if that is the "extension", no step of the proof fails.',
 )
 def network_growth(effort: Effort) -> Iterator[Evidence]:
     """Search over random networks of up to five layers."""
@@ -503,7 +504,7 @@ def exceeded(effort: Effort, bound: Callable[..., float]) -> list[float]:
     says='"the iterates generated from the vanilla SGD algorithm (Algorithm 2) with '
     'sub-Gaussian noise".',
     hypotheses="smooth f, independent centered noise with E exp(zeta^2/sigma^2) <= e, the printed "
-    "step sizes",
+    "step sizes; at T/delta = 1, where O(ln T/delta) vanishes, it is the ln(2T/delta) of the proof",
     changes="Read as a statement about any noise with that moment, it is false: 004-18.",
 )
 def objective_of_paths(effort: Effort) -> Iterator[Evidence]:
@@ -885,8 +886,9 @@ def over_lemma_a12(
     'such that E[\\|\\|xi^(t)\\|\\|^2] <= sigma^2 for all t"; "we review the standard convergence '
     'rate of SGD".',
     hypotheses="L = 1, functions of one variable, noise of two values",
-    changes="Whether the noise of SGD, of which nothing else is said, has mean 0. Nothing derived "
-    "from the lemma is affected.",
+    changes="Whether the noise of SGD, of which the lemma says nothing else, has mean 0, as in the "
+    "theorem that it cites and as xi^(t) in Algorithm 1: then it holds. Nothing derived from the "
+    "lemma is affected.",
 )
 def rate_of_sgd(effort: Effort) -> Iterator[Evidence]:
     """Follow all paths of noise of two values; push a parabola away from its minimum."""
