@@ -135,6 +135,18 @@ def test_lanczos_is_the_best_of_the_krylov_space(seed, steps):
     assert shares == [1.0, 0.0]
 
 
+def test_one_iteration_of_lanczos_is_too_few_where_the_lemma_is_rounded_down():
+    """One iteration returns 1 - 2 w_1, w_1 the squared first entry of the start, Beta(1/2, 3/2)."""
+    spectrum, ratio, failure = np.array([-1.0, 1.0, 1.0, 1.0]), 0.399, 0.6811
+    starts = np.random.default_rng(6).normal(size=(200_000, 4))
+    missed = convergence.lanczos_misses(spectrum, 1, 0.5 / ratio, starts)
+    assert missed == pytest.approx(special.betainc(0.5, 1.5, 1.0 - 0.25 / ratio), abs=0.006)
+    assert missed > 1.05 * failure
+    number = 1.0 + 0.5 * math.log(2.75 * 4 / failure**2) * math.sqrt(ratio)
+    assert 1.9999 < number < 2.0 == theory.lanczos_iterations(4, ratio, 1.0, failure)
+    assert convergence.lanczos_misses(spectrum, 2, 0.5 / ratio, starts[:1000]) < 0.01
+
+
 def half_a_batch(*given, batch=theory.second_order_batch):
     return batch(*given) // 2
 
