@@ -22,6 +22,35 @@ from dpanalysis.privacy.events import Laplace, Repeated, Sampled
 seeds = st.integers(0, 2**32 - 1)
 
 
+def test_the_function_on_which_the_heavy_ball_method_cycles_is_in_the_class():
+    """By the interpolation condition of the points, and by definition at random ones."""
+    mu, L = heavy_ball.MU, heavy_ball.SMOOTHNESS
+    beta = float(theory.nesterov_momentum(1.0 / L, mu))
+    points, corners = heavy_ball.rolling(1.0 / L, beta, mu, L, 8)
+    inner = np.array([heavy_ball.nearest(x, corners) for x in points])
+    np.testing.assert_allclose(inner, corners, atol=1e-12)
+    random = np.random.default_rng(0)
+    x = np.append(points, 3.0 * (random.standard_normal((40, 2)) @ [1.0, 1j]))
+    inner = np.array([heavy_ball.nearest(each, corners) for each in x])
+    for each, near in zip(x, inner):  # the angle at the projection is obtuse
+        assert (((each - near).conjugate() * (corners - near)).real <= 1e-12).all()
+    values = 0.5 * L * np.abs(x) ** 2 - 0.5 * (L - mu) * np.abs(x - inner) ** 2
+    slopes = mu * x + (L - mu) * inner
+    for i in range(x.size):
+        bend = values - values[i] - (slopes[i].conjugate() * (x - x[i])).real
+        size = 0.5 * np.abs(x - x[i]) ** 2
+        assert (mu * size <= bend + 1e-9).all() and (bend <= L * size + 1e-9).all()
+        # Of S_{mu,L} (Taylor, Hendrickx and Glineur 2017), for x_i and the points of the cycle.
+        moved, turned = x - x[i], slopes - slopes[i]
+        apart = np.abs(turned) ** 2 / L + mu * np.abs(moved) ** 2
+        apart -= 2.0 * mu / L * (turned.conjugate() * moved).real
+        assert (0.5 * apart / (1.0 - mu / L) <= bend + 1e-9).all()
+    assert heavy_ball.nearest(0j, corners) == 0.0  # the minimizer, F* = 0
+    for T in (1, 7, 999):
+        assert heavy_ball.gap_of_rolling(1.0 / L, beta, mu, L, T) == pytest.approx(1.0)
+    assert heavy_ball.gap_of_rolling(0.5 / L, 0.3, mu, L, 2000) < 1e-3
+
+
 @given(seeds, st.floats(1e-3, 0.95), st.integers(1, 3))
 def test_random_functions_are_in_the_class(seed, mu, d):
     """mu ||x - y||^2 <= <g(x) - g(y), x - y>, co-coercivity at L = 1, gradients by differences."""
@@ -177,6 +206,9 @@ FAULTS = [
     ("001-21", theory, "heavy_ball_rate", theory.nesterov_rate),
     ("001-22", theory, "multistage_weights", accelerated_printed.published_multistage_weights),
     ("001-23", theory, "best_horizon", printed_horizon),
+    ("001-26", heavy_ball, "rolling", lambda *at: rolling(at[0], 0.4, *at[2:])),
+    ("001-26", theory, "heavy_ball_certificate",
+     lambda *at: CERTIFIED(at[0], 0.5 * at[1], *at[2:])),
     ("001-30", theory, "heavy_ball_stationary_gap", scaled(theory.heavy_ball_stationary_gap, 1.01)),
     ("001-39", heavy_ball, "tuned_gap", lambda T, c_w, pairs: 1.0),
     ("001-31", theory, "heavy_ball_optimal_momentum", lambda steps, mu, L: 0.5 + 0.0 * steps),
@@ -185,6 +217,7 @@ FAULTS = [
     ("001-37", heavy_ball, "noise_term", lambda *at: 0.0),
     ("001-34", theory, "allocate_gaussian", scaled(theory.allocate_gaussian, 1.01)),
 ]  # fmt: skip
+rolling, CERTIFIED = heavy_ball.rolling, theory.heavy_ball_certificate
 WEIGHTS, STAGES = theory.nesterov_weights, theory.multistage_weights
 
 

@@ -61,6 +61,7 @@ Figure 1 | not checkable: 001-21 | our text has no figures; the one of the autho
 Figure 2 | not checkable: 001-22 | our text has no figures; the one of the authors' repository, and ours: `python -m figures kuru_fig2`
 Figure 3 | drawn: 001-19 001-23 001-27 001-28 001-33 | with noise that is private, and published curves: `python -m figures kuru_fig3`
 Figure 4 | drawn: 001-13 001-19 | with noise that is private: `python -m figures kuru_fig4`
+Headline: error bounds for any step size and momentum | 001-26 | for quadratics 001-7
 Headline: averaging noisy gradients improves the privacy level | 001-36 |
 Headline: sigma_T of section 3.2 is private | 001-8 |
 Headline: epsilon = 1 in all runs, with L estimated from the data | 001-18 |
