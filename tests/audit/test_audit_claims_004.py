@@ -41,6 +41,26 @@ def test_products_and_sums_of_three_layers():
     assert convergence.sums(weights) == pytest.approx((9 + 25) + (4 + 25) + (4 + 9))
 
 
+@given(st.integers(0, 2**32 - 1))
+def test_second_moment_of_a_poisson_batch(seed):
+    """||grad f||^2 + (1 - q) mean ||g_i||^2/B; of equal gradients the quotient is 1 - q/2."""
+    random = np.random.default_rng(seed)
+    g, rate = random.normal(size=(6, 2)), random.uniform(1.0 / 6.0, 1.0)
+    mean = g.mean(axis=0)
+    square = mean @ mean + (1.0 - rate) / (6.0 * rate) * (g**2).sum() / 6.0
+    most = 2.0 * mean @ mean + ((g - mean) ** 2).sum() / 6.0 / (6.0 * rate)
+    assert convergence.batch_square(g.ravel(), rate) == pytest.approx(square / most)
+    assert convergence.batch_square(np.ones(12), 1.0 / 6.0) == pytest.approx(11.0 / 12.0)
+
+
+def test_no_run_of_small_batches_passes_the_proved_norm_too_often():
+    """One of two Poisson batches of one sample is empty or larger; 1/2 is proved, .6 is asked."""
+    random = np.random.default_rng(7)
+    for n, T in ((4, 3), (16, 100), (256, 30)):
+        share = convergence.clipped_share(1.0 / n, n, T, 4000, random, proved=True)
+        assert 0.6 * share < 0.5
+
+
 def test_the_order_of_proposition_4_2_vanishes_at_one_step_and_the_proof_does_not():
     """From the minimizer of w^2/2 with signs of size 2, eta = 1/2: f(w_1) = 1/2 always."""
     found = convergence.paths(1, 0.5, 2.0, 0.0, "signs", 100, np.random.default_rng(0))
@@ -271,7 +291,8 @@ WRONG = [
     ("004-7", "epsilon_bounds", lambda mixture, steps, delta: (0.74, 0.8)),
     ("004-8", "poisson_noise_scale", lambda *at: 0.98 * poisson_noise_scale(*at)),
     ("004-8", "everyone_drawn", lambda *constants: everyone_drawn(*constants) | {"excess": -1.0}),
-    ("004-8", "clipped_share", lambda *at: 1.01),
+    ("004-8", "clipped_share", lambda *at, **more: 1.01),
+    ("004-8", "batch_square", lambda gradients, rate: 1.01),
     ("004-2", "always_seen", lambda c2: always_seen(c2) | {"missed": 1.01}),
     ("004-3", "seen_ever", lambda *at: seen_ever(*at) | {"excess": 0.99}),
     ("004-10", "sgd_objective_bound", lambda *at: 0.1 * at[0]),
