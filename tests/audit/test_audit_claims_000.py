@@ -1,19 +1,25 @@
 """Helpers of the claims on Xia et al. (2023), and faults that the claims must detect."""
 
 import math
+import os
+import re
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import stats
+from scipy import optimize, stats
 
-from dpanalysis import datasets, privacy
+from dpanalysis import datasets, privacy, theory
 from dpanalysis.papers import registry, tools
 from dpanalysis.papers.claim import Effort
 from dpanalysis.papers.per_sample_clipping import claims as psac
 from dpanalysis.papers.tools import Mixture, epsilon_bounds, largest_delta
+
+TEXTS = Path(os.environ.get("DPANALYSIS_DATA", "/nowhere")).parent / "papers"
+TEXT = list(TEXTS.glob("000_*.txt"))
 
 
 @pytest.mark.parametrize(("std", "steps"), [(1.0, 1), (10.0, 100), (0.3, 2)])
@@ -150,6 +156,32 @@ def test_samples_of_a_run_have_the_gradient_as_their_mean():
     assert found == pytest.approx(float(np.linalg.norm(psac.WAVY.slope(moved))), rel=1e-12)
 
 
+@pytest.mark.parametrize("weight", [psac.adaptive, psac.automatic, psac.clipped])
+@pytest.mark.parametrize(("tau0", "r"), [(1.0, 0.1), (50.0, 0.1)])
+def test_gradients_in_the_plane_have_no_larger_bias(weight, tau0, r):
+    """The worst case of 000-5 against a linear program over laws on a grid of a disk."""
+    worst = theory.worst_bias(lambda norms: weight(norms, r), tau0).gradient_norm
+    angles, radii = np.meshgrid(np.linspace(0.0, np.pi, 61), np.linspace(0.0, tau0, 401))
+    for factor, stops in ((1.002, False), (0.98, True)):
+        mean = factor * worst
+        along = (mean + radii * np.cos(angles)).ravel()
+        norms = np.hypot(along, (radii * np.sin(angles)).ravel())
+        # Mirror images across the axis cancel the other coordinate.
+        pulls = along * weight(np.maximum(norms, 1e-300), r)
+        moments = np.stack([along, np.ones_like(along)])
+        found = optimize.linprog(pulls, A_eq=moments, b_eq=[mean, 1.0])
+        assert (found.fun <= 0.0) == stops
+
+
+@pytest.mark.skipif(not TEXT, reason="the texts of the papers are not beside the data")
+def test_the_numbers_of_figure_4_are_those_of_the_text():
+    tables = re.findall(
+        r"8 4 2 0\.8 0\.2 learning rate ((?:0\.\d{4} ){25})", TEXT[0].read_text("utf-8")
+    )
+    for printed, table in zip(tables, psac.FIGURE_4.values(), strict=True):
+        np.testing.assert_allclose(100.0 * np.array(printed.split(), float), np.ravel(table))
+
+
 CORRECTED = [claim for claim in registry.load("000") if claim.verdict in ("corrected", "refuted")]
 
 
@@ -200,12 +232,22 @@ WRONG = [
     ("000-3", "sharper", lambda **at: 0.99 * psac.lemma_terms(**at)[0]),
     ("000-4", "automatic", lambda norm, r: 1.01 / (norm + r)),
     ("000-5", "automatic", lambda norm, r: 1 / (norm + r + 0.1)),
+    ("000-5", "clipped", lambda norm, C: np.minimum(1.0, 0.4 * C / norm)),
+    ("000-5", "resting", lambda weight, slopes, offsets, r: -float(np.mean(offsets > 0.0))),
     ("000-6", "adaptive", lambda norm, r: 1.0 + 0.0 * norm),
     ("000-7", "adaptive", lambda norm, r: 1 / (norm + r) ** 2),
     ("000-7", "automatic", lambda norm, r: 1.0 + 0.0 * norm),
     ("000-8", "multiplicities", lambda draws, n: (np.ones(1), np.zeros(1))),
     ("000-10", "Wavy", TooFlat),
     ("000-11", "run_and_bound", lambda T, *at: (1.01, 1.0)),
+    ("000-12", "adaptive", too_heavy),
+    ("000-12", "peak", lambda r: (0.0, 1.0)),
+    ("000-13", "adaptive", lambda norm, r: 0.9 / (norm + r / (norm + r))),
+    ("000-13", "automatic", lambda norm, r: 1 / norm),
+    ("000-14", "adaptive", lambda norm, r: 1 / (norm + 2.0 * r / (norm + r))),
+    ("000-15", "FIGURE_4", dict.fromkeys(psac.FIGURE_4, psac.FIGURE_4["DP-SGD"])),
+    ("000-15", "NORMS", psac.NORMS[::-1]),
+    ("000-9", "excess_at_share", lambda **at: 0.5),
     ("000-9", "excess_at_share", lambda **at: 1.01),
     ("000-9", "excess_of_full_batches", lambda c1, c2, delta: 0.99),
     ("000-9", "excess_of_sums", lambda q, c1, c2, delta: 0.99),
