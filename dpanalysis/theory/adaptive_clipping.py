@@ -139,8 +139,9 @@ def psac_table1(
     :math:`W a b\, G^2 - (W a \tau_0 - b(WR - 1) - 1) G - (WR - 1)\tau_0 = 0`. It never exceeds
     :math:`\tau_0/(1 - \tau_1)`, the bound for every positive weight, and tends to it as r tends to
     0, for PSAC and for Auto-S: :math:`O(r^{-1/2})` and :math:`O(r^{-1})` in Table 1 are orders of
-    bounds, not of the biases, which have the same limit. At r = 1 the bias of PSAC can be the
-    larger. :func:`worst_bias` gives the exact worst case. Xia et al. (2023), Table 1, Remark 2; the
+    bounds, not of the biases, which have the same limit, and are 0 where opposite deviations are
+    equally likely. Where :math:`r \tau_0` is large that of PSAC can be the larger.
+    :func:`worst_bias` gives the exact worst case. Xia et al. (2023), Table 1, Remark 2; the
     constants are derived in the module's docstring.
 
     Parameters
