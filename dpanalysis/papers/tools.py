@@ -160,18 +160,6 @@ def largest_delta(laws: Any, epsilon: float) -> float:
 # The noise of Abadi et al. (2016), which two papers state with the same constants
 
 
-def excess_of_full_batches(c1: float, c2: float, delta: float) -> float:
-    """Return true delta / delta of T full batches, epsilon = c1 T, sigma = c2 sqrt(T ln 1/delta).
-
-    T is so large that the mean of the loss, epsilon^2/(2 c2^2 ln(1/delta)), exceeds epsilon.
-    """
-    spread = c2 * math.sqrt(math.log(1.0 / delta))
-    epsilon = c1 * math.ceil(8.0 * spread * max(1.0, spread) / c1)
-    mu = epsilon / spread  # sqrt(T) / sigma
-    near, far = 0.5 * mu - epsilon / mu, -0.5 * mu - epsilon / mu
-    return float(special.ndtr(near) - math.exp(epsilon + special.log_ndtr(far))) / delta
-
-
 def excess_of_long_runs(rate: float, epsilon: float, delta: float, factor: float) -> float:
     """Return (bound on epsilon) / epsilon at T = factor epsilon/q^2, c1 = 1, c2 = 2."""
     steps = max(1, math.ceil(factor * epsilon / rate**2))
