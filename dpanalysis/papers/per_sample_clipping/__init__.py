@@ -34,7 +34,7 @@ Lemma 6 | not checkable | in Appendix B, which our text lacks; `theory.psac_theo
 Remark 1 | not checkable: 000-4 | lost in our text; it compares the assumptions as Table 1 does
 Remark 2 | 000-5 | the orders; 000-11 tests a bound with all constants
 Figure 1 | drawn | `python -m figures clipping_gradients cnn_gradients` (MNIST with $DPANALYSIS_DATA; no numbers are printed)
-Figure 2 | 000-2 000-12 | `python -m figures clipping_gradients`
+Figure 2 | 000-2 | `python -m figures clipping_gradients`
 Figure 3 | 000-7 | `python -m figures clipping_gradients cnn_gradients`; the r and the batch of the figure are not stated, and with others the order is reversed
 Figure 4 | 000-15 | its numbers; `python -m figures clipping_heatmaps cnn_heatmaps`: an MLP on a full grid, a CNN on a smaller one
 Table 1 | 000-5 | `python -m figures clipping_lazy`; the assumption in its row of Auto-S is not needed (000-4)
@@ -42,7 +42,7 @@ Table 2 | drawn | `python -m figures clipping_table cnn_table`: MNIST, with line
 Table 3 | not checkable | roberta-base on GLUE: neither the model nor the data are bundled; as printed, DP-PSAC is best except on MNLI-m, where Auto-S is (by .48 and .17 points)
 Headline: privacy without tuning a clip norm | holds: 000-1 000-9 | C only rescales the step size, which remains to be tuned, as does r; 000-9 judges the constants of Theorem 1; an accountant replaces them
 Headline: a non-monotonic weight, near 1 for small gradients | 000-12 |
-Headline: monotonic weights keep updates large at the end | 000-13 |
+Headline: the updates of Auto-S stay large at the end | 000-13 |
 Headline: solves the lazy region problem better than Auto-S | 000-14 | `python -m figures clipping_lazy`; Appendix C is not in our text
 Headline: small gradients say little about the batch gradient | drawn | `python -m figures clipping_gradients` (Figure 1)
 Headline: a smaller deviation from the true batch gradient | 000-7 |
