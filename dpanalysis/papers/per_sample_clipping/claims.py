@@ -587,8 +587,8 @@ STEPS, NORMS = np.array([8.0, 4.0, 2.0, 0.8, 0.2]), np.array([0.1, 0.2, 0.8, 4.0
     "learning rate. Correspondingly, when using DP-SGD, the test accuracy is very sensitive to the "
     'clipping threshold C".',
     hypotheses="the printed numbers, which come without spreads, a row for each step size as our "
-    "text has them; in DP-PSAC C only rescales the "
-    "step size, so that its product with it is the natural unit for DP-SGD too",
+    "text has them; in DP-PSAC C only rescales the step size, so that their product is the natural "
+    "unit for DP-SGD too",
     changes="At products far from the best one C matters at the same product too: by 14 points at "
     "16.",
 )
