@@ -21,8 +21,8 @@ _RELATIONS = {
 
 #: Line of the card where the noise was drawn from a seed or a generator.
 RESEARCH_ONLY = (
-    "RESEARCH ONLY: random_state was given, and who knows it, or another fit with it, can undo the "
-    "noise; leave it None for a release"
+    "RESEARCH ONLY: random_state was given, and anyone who knows it, or another fit with it, can "
+    "undo the noise; leave it None for a release"
 )
 
 # Integers, and the arguments of NumPy's objects, which a long repr may cut off.
@@ -31,7 +31,7 @@ _SEED = re.compile(
 )
 
 _CHOICE_REPEATS = (
-    "RESEARCH ONLY: rng was given to the choice, and who knows it can undo the noise of its "
+    "RESEARCH ONLY: rng was given to the choice, and anyone who knows it can undo the noise of its "
     "scores; pass rng='os' for a release"
 )
 

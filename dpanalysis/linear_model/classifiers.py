@@ -370,9 +370,9 @@ def _little(expected: ExpectedAccuracy, n: int, d: int, epsilon: float, enough: 
 
 def _of_100(expected: ExpectedAccuracy) -> str:
     return (
-        "Of two equally frequent classes that a linear rule tells apart without an error, about "
-        f"{100.0 * expected.accuracy:.0f} of 100 rows are predicted rightly, by a constant 50, and "
-        "fewer of real ones"
+        "In two equally frequent classes that a linear rule separates, about "
+        f"{100.0 * expected.accuracy:.0f} of 100 rows are classified correctly (50 by a constant "
+        "prediction), and fewer in real data"
     )
 
 

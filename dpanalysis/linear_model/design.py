@@ -229,9 +229,9 @@ _MOST_CENTERED, _SHARE_CENTERED = 32, 0.25
 _LENGTH = 4.0  # largest length of scaled rows when only norm bounds are known
 
 #: Line of the card where no bounds were declared.
-NO_BOUNDS = "No bounds were declared: every feature was cut to the range from -1 to 1."
+NO_BOUNDS = "No bounds were declared: every feature was clipped to the range from -1 to 1."
 #: Line of the card where the bounds were learned privately.
-LEARNT_BOUNDS = "Every feature is cut to a range that was learned from the data and paid for."
+LEARNT_BOUNDS = "Every feature is clipped to a range that was learned from the data and paid for."
 
 
 @dataclass(frozen=True, eq=False)
@@ -386,10 +386,10 @@ def design_of(
     bounds: Any, attached: PublicColumns | None, d: int, intercept: bool, sparse: bool
 ) -> tuple[ColumnDesign | RowDesign, str]:
     """Return the design for the given or attached bounds, and the card's line about them."""
-    note = "Every feature is cut to a range that was given as public."
+    note = "Every feature is clipped to a range that was given as public."
     if bounds is None and attached is not None:
         bounds = attached
-        note = "Every feature lies in a public range; what does not is cut to it."
+        note = "Every feature is clipped to its declared public range."
     if bounds is None:
         note = NO_BOUNDS
         columns = PublicColumns(np.full(d, -1.0), np.ones(d))
@@ -402,7 +402,7 @@ def design_of(
         if any(isinstance(bound.order, tuple) for bound in rows):
             raise TypeError("bounds by blocks must be given as PublicColumns")
         norms = ", ".join(f"L{bound.order:g} norm at most {bound.radius:g}" for bound in rows)
-        return RowDesign(rows, d, intercept), f"Rows are cut to public bounds: {norms}."
+        return RowDesign(rows, d, intercept), f"Rows are scaled down to public bounds: {norms}."
     else:
         columns = _columns(bounds, d)
     if columns.d != d:

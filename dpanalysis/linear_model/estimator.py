@@ -58,15 +58,15 @@ _AGAIN = (
     "adds the costs of several models"
 )
 _ONE_NOISE = (
-    "; two of them had one random_state, and so perhaps the same noise: the difference of two has "
-    "none then, and no sum is a bound; leave it None"
+    "; two of them had the same random_state, and so perhaps the same noise: it cancels in their "
+    "difference, so that no sum is a bound; leave random_state None"
 )
 _STEPS = (
     "the steps {} before the estimator may learn from the private records, which privacy_ does not "
     "cover: declare what they learn on public data, by a PublicEncoder, or leave them out"
 )
 _CUT = (
-    "no public bounds were declared, so every feature is cut to the range from -1 to 1: put a "
+    "no public bounds were declared, so every feature is clipped to the range from -1 to 1: put a "
     "PublicEncoder right before the estimator, or pass bounds=(low, high). Those of an encoder are "
     "lost in a ColumnTransformer, in slices and copies of sparse rows, and in a DataFrame made by "
     "hand or by pd.concat, join or merge, "
@@ -317,8 +317,9 @@ class PrivateLinearModel(BaseEstimator, ABC):
         paid = [each.epsilon for each in upstream.learned]
         if paid and bounds_note != LEARNT_BOUNDS:
             bounds_note += " PrivateBounds has learned ranges before, and they were paid for."
+        each = "" if self._numeric else " for each score"
         facts = {
-            "Sizes": f"{records}, {shape[1]} weights for each score, intercept included",
+            "Sizes": f"{records}, {shape[1]} weights{each}, intercept included",
             **self._method_facts(runs, shape[0], budget.delta),
             "Bounds": bounds_note,
             **about,
@@ -334,6 +335,7 @@ class PrivateLinearModel(BaseEstimator, ABC):
             "the time that the fit takes, errors about bad cells or labels, and the warning about "
             "earlier fits on the same rows",
             "other fits on the same records, of models or of bounds: their epsilons add up",
+            "persons with several records: epsilon is that of one, k times as large for k of them",
             *last,
         ]
         own = self.random_state is not None and not is_system(self.random_state)

@@ -323,7 +323,7 @@ class Ridge(RegressorMixin, PrivateLinearModel):
     def _about_targets(self, runs: list[Run]) -> tuple[dict[str, str], list[str], list[str]]:
         known = self._range()
         facts = {
-            "Target": f"cut to the range from {known.low:g} to {known.high:g}, taken as public",
+            "Target": f"clipped to the range from {known.low:g} to {known.high:g}, taken as public",
             "Expected": f"{_of_clearest(runs[0].expected.r2)}; by sizes and bounds alone",
         }
         return facts, ["the range of the target"], []
@@ -331,8 +331,8 @@ class Ridge(RegressorMixin, PrivateLinearModel):
 
 def _of_clearest(expected: float) -> str:
     return (
-        "of a target that is a linear function, spread evenly over its range, R^2 is about "
-        f"{max(expected, 0.0):.2f}, of a constant prediction 0, and less of real ones"
+        "for a target that is a linear function, uniform on its range, R^2 is about "
+        f"{max(expected, 0.0):.2f} (0 for a constant prediction), and less in real data"
     )
 
 

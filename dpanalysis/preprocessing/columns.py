@@ -353,11 +353,11 @@ def all_or_nothing(estimator: Any) -> Iterator[None]:
 def numbers_only(X: Any) -> Iterator[None]:
     """Turn errors about entries of X that are no numbers into ones that name place and remedy."""
     named = hasattr(X, "columns")  # a column alone has one dtype
-    columns = list(zip(X.columns, getattr(X, "dtypes", ()))) if named else []
+    columns = list(zip(column_names(X), getattr(X, "dtypes", ()))) if named else []
     try:
         for kind in [getattr(X, "dtype", None), *(kind for _, kind in columns)]:
             if getattr(kind, "kind", "f") in "Mm":
-                raise np.exceptions.DTypePromotionError(f"{kind} has no zero")
+                raise np.exceptions.DTypePromotionError("a date or a duration is not a number")
         with np.errstate(all="ignore"):  # a warning would reveal a record
             yield
     except (ValueError, OverflowError, np.exceptions.DTypePromotionError) as error:
@@ -389,4 +389,10 @@ def _place(X: Any, is_wrong: Callable[[Any], Any]) -> str:
     if not wrong.size:
         return ""
     row, column = map(int, wrong[0])
-    return f", first in row {row}, column {getattr(X, 'columns', range(column + 1))[column]!r}"
+    name = column_names(X)[column] if hasattr(X, "columns") else column
+    return f", first in row {row}, column {name!r}"
+
+
+def column_names(table: Any) -> list[Any]:
+    """Return the names of a table's columns; ``columns`` of an Arrow table are their values."""
+    return list(getattr(table, "column_names", table.columns))

@@ -17,7 +17,15 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from .._validation import refuse_mask
-from .columns import LearnedRanges, PublicColumns, fits_in, learned_by, tables_traced, with_columns
+from .columns import (
+    LearnedRanges,
+    PublicColumns,
+    column_names,
+    fits_in,
+    learned_by,
+    tables_traced,
+    with_columns,
+)
 
 _UNFILLED = "FILL IN"
 
@@ -443,6 +451,8 @@ class PublicEncoder(TransformerMixin, BaseEstimator):
                 f"X has {found} features, but PublicEncoder is expecting {count} features"
             )
         if names is not None:
+            if hasattr(X, "column_names"):  # of Arrow, whose cells are not Python's
+                return [X[names[j]].to_pandas() for j in places]
             return [X.iloc[:, j] if hasattr(X, "iloc") else X[names[j]] for j in places]
         if sp.issparse(X):
             X = X.toarray()
@@ -520,7 +530,7 @@ def _names(X: Any) -> tuple[list[str] | None, int]:
     """Return the names of the columns, or None, and their number."""
     refuse_mask("X", X)
     if hasattr(X, "columns"):
-        names = [str(name) for name in X.columns]
+        names = [str(name) for name in column_names(X)]
         return names, len(names)
     if hasattr(X, "shape"):
         if len(X.shape) != 2:

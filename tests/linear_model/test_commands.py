@@ -425,7 +425,7 @@ def hours(tmp_path, monkeypatch):
 def test_a_number_is_predicted_too(hours, capsys):
     assert main(["fit", "hours.csv", *NUMBERS, "--target-bounds", "-2e1", "30"]) == 0
     card = capsys.readouterr().out
-    assert "epsilon = 5, delta = 0 (pure)" in card and "cut to the range from -20 to 30" in card
+    assert "epsilon = 5, delta = 0 (pure)" in card and "clipped to the range from -20 to 30" in card
     assert main(["evaluate", "hours.csv", "--model", "m.json", "--label", "hours"]) == 0
     said = dict(line.split(": ") for line in capsys.readouterr().out.splitlines() if ": " in line)
     assert main(["predict", "hours.csv", "--model", "m.json", "--id", "hours", "-o", "p.csv"]) == 0

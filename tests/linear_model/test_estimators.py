@@ -5,6 +5,7 @@ import json
 import math
 import warnings
 from functools import cache
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -275,6 +276,13 @@ def test_a_column_that_holds_no_numbers_is_named(kind):
         LogisticRegression().fit(table, [0, 1] * 50)
 
 
+def test_a_date_beside_categories_is_no_number():
+    table = pd.DataFrame({"job": pd.Categorical(["a", "b"]), "day": pd.to_datetime(["2020"] * 2)})
+    said = r"not category as in column 'job' \(a date or a duration is not a number\)"
+    with pytest.raises(ValueError, match=said):
+        LogisticRegression().fit(table, [0, 1])
+
+
 class Frame:
     """A table with columns and without dtypes, as that of pyarrow."""
 
@@ -291,6 +299,29 @@ class Frame:
 def test_a_table_without_dtypes_is_a_table():
     model = LogisticRegression(bounds=(0.0, 1.0), random_state=0)
     assert model.fit(Frame(np.eye(2)), [0, 1]).predict(Frame(np.eye(2))).shape == (2,)
+
+
+class ArrowTable(Frame):
+    """A table whose ``columns`` are arrays of values, as that of pyarrow."""
+
+    def __init__(self, table):
+        super().__init__(table.to_numpy())
+        self.table, self.columns, self.column_names = table, [*self.array.T], list(table)
+
+    def __getitem__(self, name):
+        return SimpleNamespace(to_pandas=lambda: self.table[name])
+
+
+def test_an_arrow_table_is_named_by_its_names():
+    """A message that took ``columns`` for names printed the private values of a whole column."""
+    with pytest.raises(ValueError, match=r"NaN, first in row 1, column 'b': "):
+        LogisticRegression().fit(ArrowTable(pd.DataFrame({"a": [1, 2], "b": [3, None]})), [0, 1])
+    table = pd.DataFrame({"job": ["x", "y"], "age": [20, 40], "day": pd.to_datetime(["2020"] * 2)})
+    domain = {"age": (0, 80), "job": ["x", "y"], "day": {"dates": ("2020-01-01", "2021-01-01")}}
+    encoded = PublicEncoder(domain).fit_transform(ArrowTable(table))
+    assert (encoded == PublicEncoder(domain).fit_transform(table)).all()
+    with pytest.raises(ValueError, match=r"no column 'wage'.*; it has 'job', 'age', 'day'$"):
+        PublicEncoder({"wage": (0, 1)}).fit(ArrowTable(table))
 
 
 def test_a_column_alone_is_no_table():

@@ -389,7 +389,7 @@ def test_what_is_expected_is_what_is_measured(case, delta):
             warnings.simplefilter("ignore", PrivacyWarning)
             fitted.fit(X, X @ w)
         scores.append(fitted.score(test, np.clip(test @ w, -1, 1)))
-    said = float(fitted.privacy_.facts["Expected"].split("about ")[1].split(",")[0])
+    said = float(fitted.privacy_.facts["Expected"].split("about ")[1].split(" (")[0])
     assert said == pytest.approx(np.mean(scores), abs=0.15)
 
 
