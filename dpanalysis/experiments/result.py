@@ -70,6 +70,21 @@ class Result:
         Number of per-record gradients and losses in all replicates. NOT covered by the guarantee.
     charged : ndarray of int, shape (records,), or None
         Events in the ledger at each record, if all replicates run together.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import dpanalysis as dpa
+    >>> X, y = np.array([[0.6, 0.8], [1.0, 0.0]] * 500), np.array([1, -1] * 500)
+    >>> problem = dpa.ERM(X, y, dpa.losses.Logistic(), row_bound=dpa.RowBound(2, 1.0))
+    >>> method = dpa.methods.GradientDescent(1.0, 20)
+    >>> result = dpa.minimize(problem, method, dpa.Budget(0.5), replicates=3, rng=0)
+    >>> result.w.shape, result.history["objective"].shape
+    ((3, 2), (21, 3))
+    >>> result.epsilon(), result.epsilon(replicates=3)  # of one replicate, and of all three
+    (0.5, 1.5)
+    >>> result.released
+    ('iterates',)
     """
 
     w: np.ndarray

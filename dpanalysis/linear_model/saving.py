@@ -194,7 +194,7 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[TextIO]:
 
 
 def load(path: str | os.PathLike[str]) -> Any:
-    """Return the model written by :func:`save`: an estimator, or a Pipeline with its encoder."""
+    """Return the model written by :func:`save`, an estimator or a Pipeline; ValueError if none."""
     try:
         content = json.loads(Path(path).read_text(encoding="utf-8"))
         kind = content.get("format"), content.get("version")

@@ -318,8 +318,8 @@ class PublicEncoder(TransformerMixin, BaseEstimator):
     Parameters
     ----------
     domain : mapping, or path of a TOML file
-        ``(low, high)`` or a list of categories for every column to be used, in the order of the
-        encoded columns. To declare the value of an empty cell:
+        ``(low, high)`` or a list of categories (two numbers are a range) for every column to be
+        used, in the order of the encoded columns. To declare the value of an empty cell:
         ``{"range": (0, 100), "missing": 40}`` or ``{"categories": ["a", "b"], "missing": "?"}``.
         ``{"categories": ["a", "b"], "other": "other"}`` has a category for all unlisted values but
         empty cells. ``{"dates": ("2020-01-01", "2024-12-31")}`` is a range of ISO dates or times,
