@@ -24,7 +24,7 @@ class GradientDescent(WithErrorBound):
 
     Problem: L-smooth, mu-strongly convex F. Guarantee for alpha < 2/L, noise of conditional mean 0:
 
-        E_{t+1} <= (1 - 2 mu alpha (1 - alpha L / 2)) E_t + (L alpha^2 / 2) E||w_t||^2,
+        E_{t+1} <= (1 - 2 mu alpha (1 - alpha L / 2)) E_t + (L alpha^2 / 2) E||noise_t||^2,
 
     E_t = E F(x_t) - F*, by the descent lemma and ||grad F||^2 >= 2 mu (F - F*).
 
@@ -76,9 +76,9 @@ class HeavyBall(WithErrorBound):
     Problem: an L-smooth, mu-strongly convex F. Guarantee: Proposition 3.4, corrected; with
     a certificate (rate, P, c) of :func:`dpanalysis.theory.heavy_ball_certificate`,
 
-        E F(x_T) - F* <= [rate^{2T} V_0 + sum_t rate^{2(T-t)} alpha^2 (P11 + c L/2) E||w_t||^2] / D
+        E F(x_T) - F* <= [rate^{2T} V_0 + sum_t rate^{2(T-t)} alpha^2 (P11 + c L/2) s_t^2] / D
 
-    where ``D = c + 2 |P| / (L P22)``.
+    where ``D = c + 2 |P| / (L P22)`` and ``s_t^2 = E||noise_t||^2``.
 
     Parameters
     ----------

@@ -3,12 +3,12 @@
 Kuru et al. (2022), section 3.1. A method with two-step memory is a linear system in feedback with
 a gradient,
 
-    ``xi_{t+1} = A xi_t + B (g_t + w_t)``,  ``z_t = C xi_t``,  ``g_t = grad F(z_t)``,
+    ``xi_{t+1} = A xi_t + B (g_t + noise_t)``,  ``z_t = C xi_t``,  ``g_t = grad F(z_t)``,
 
-where ``xi_t = (w_t, w_{t-1})`` and ``w_t`` (the noise, not the iterate) is zero-mean given the
-past. The function ``V(xi) = (xi - xi*)' (P x I_d) (xi - xi*) + c (F(w_t) - F*)`` contracts,
+where ``xi_t = (w_t, w_{t-1})`` and the noise has mean zero given the past. The function
+``V(xi) = (xi - xi*)' (P x I_d) (xi - xi*) + c (F(w_t) - F*)`` contracts,
 
-    ``E V(xi_{t+1}) <= rate^2 V(xi_t) + noise_coefficient E||w_t||^2``,
+    ``E V(xi_{t+1}) <= rate^2 V(xi_t) + noise_coefficient E||noise_t||^2``,
 
 for every ``mu``-strongly convex ``F`` with ``L``-Lipschitz gradient in every dimension, if a
 3 x 3 matrix linear in ``(P, c, c0)`` is positive semidefinite: the :meth:`LyapunovLMI.residual`.
@@ -137,7 +137,7 @@ def maximize_with_cvxpy(
 
 
 class StateSpace(NamedTuple):
-    """``xi_{t+1} = A xi_t + B (grad F(C xi_t) + w_t)`` with ``xi_t = (w_t, w_{t-1})``.
+    """``xi_{t+1} = A xi_t + B (grad F(C xi_t) + noise_t)`` with ``xi_t = (w_t, w_{t-1})``.
 
     Attributes
     ----------
