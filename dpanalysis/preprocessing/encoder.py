@@ -572,16 +572,15 @@ def _numbers(name: str, domain: NumericDomain, cells: Any) -> np.ndarray:
             except (TypeError, ValueError, OverflowError):
                 raise WrongCell([(i, name, cell, allowed)]) from None
     empty = np.isnan(numbers)
-    if empty.any():
-        i = int(np.argmax(empty))
-        if domain.missing is None:
-            kind = "a date" if domain.dates else "a number"
-            expected = f"{kind}, since no value is declared for empty cells"
-            raise WrongCell([(i, name, given[i], expected)])
-        if array.dtype.kind not in "fiu":  # the text "nan" is a number to float()
-            for i in np.flatnonzero(empty).tolist():
-                if isinstance(array[i], str) and array[i].strip():
-                    raise WrongCell([(i, name, array[i], allowed)])
+    if domain.missing is None or array.dtype.kind not in "fiu":
+        for i in np.flatnonzero(empty).tolist():
+            if isinstance(array[i], str) and array[i].strip():  # "nan" is a number to float()
+                raise WrongCell([(i, name, array[i], allowed)])
+            if domain.missing is None:
+                kind = "a date" if domain.dates else "a number"
+                expected = f"{kind}, since no value is declared for empty cells"
+                raise WrongCell([(i, name, given[i], expected)])
+    if domain.missing is not None:
         numbers[empty] = domain.missing
     if np.isinf(numbers).any():
         i = int(np.argmax(np.isinf(numbers)))
