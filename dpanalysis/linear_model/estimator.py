@@ -15,7 +15,13 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .._validation import check_number, check_positive, refuse_mask, warn_caller
-from ..preprocessing.columns import LearnedRanges, all_or_nothing, columns_of, numbers_only
+from ..preprocessing.columns import (
+    LearnedRanges,
+    all_or_nothing,
+    columns_of,
+    numbers_only,
+    row_name,
+)
 from ..preprocessing.encoder import is_missing, number_of
 from ..preprocessing.private_bounds import source_of
 from ..privacy.accounting.relations import REPLACE_ONE, Budget, check_relation
@@ -384,7 +390,7 @@ def _refuse_no_numbers(y: Any) -> None:
                 continue
         except (TypeError, ValueError, OverflowError):
             pass
-        raise ValueError(f"y must hold a number in every row, got {value!r} in row {i}")
+        raise ValueError(f"y must hold a number in every row, got {value!r} in {row_name(y, i)}")
 
 
 def _refuse_nan(y: Any) -> None:
@@ -392,7 +398,8 @@ def _refuse_nan(y: Any) -> None:
     array = np.asarray(y)
     if array.dtype.kind == "f" and not (kept := np.isfinite(array)).all():
         i = tuple(np.argwhere(~kept)[0])
-        raise ValueError(f"y must hold a number in every row, got {array[i]} in row {i[0]}")
+        where = row_name(y, i[0])
+        raise ValueError(f"y must hold a number in every row, got {array[i]} in {where}")
 
 
 def _refuse_missing(y: Any) -> None:
@@ -406,6 +413,8 @@ def _refuse_missing(y: Any) -> None:
     for i, label in enumerate(y):
         texts.add(isinstance(label, str))
         if not isinstance(label, str) and np.ndim(label) == 0 and is_missing(label):
-            raise ValueError(f"y must hold a label in every row, got {label!r} in row {i}")
+            raise ValueError(f"y must hold a label in every row, got {label!r} in {row_name(y, i)}")
         if len(texts) > 1:  # one text would make texts of all classes
-            raise TypeError(f"y must hold numbers alone, or words alone, got {label!r} in row {i}")
+            raise TypeError(
+                f"y must hold numbers alone, or words alone, got {label!r} in {row_name(y, i)}"
+            )

@@ -390,7 +390,13 @@ def _place(X: Any, is_wrong: Callable[[Any], Any]) -> str:
         return ""
     row, column = map(int, wrong[0])
     name = column_names(X)[column] if hasattr(X, "columns") else column
-    return f", first in row {row}, column {name!r}"
+    return f", first in {row_name(X, row)}, column {name!r}"
+
+
+def row_name(table: Any, i: int) -> str:
+    """Return the place of a row for a message, with its label if pandas has another one there."""
+    label = table.index[i] if hasattr(table, "iloc") else i
+    return f"row {i}" if str(label) == str(i) else f"row {i} (index {label})"
 
 
 def column_names(table: Any) -> list[Any]:

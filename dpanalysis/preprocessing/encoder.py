@@ -23,6 +23,7 @@ from .columns import (
     column_names,
     fits_in,
     learned_by,
+    row_name,
     tables_traced,
     with_columns,
 )
@@ -427,7 +428,7 @@ class PublicEncoder(TransformerMixin, BaseEstimator):
                 wrong += error.places
             width += domain.width
         if wrong:
-            raise WrongCell(wrong)
+            raise WrongCell(wrong, [row_name(X, row) for row, *_ in wrong])
         if width == len(names):
             return with_columns(values, columns)
         # Tables hold no sparse rows. scikit-learn stores an estimator's ``set_output`` here.
@@ -657,16 +658,17 @@ def few(values: Sequence[str]) -> str:
 class WrongCell(ValueError):
     """Error for cells outside their domains, as (row, column, value, what was expected)."""
 
-    def __init__(self, places: list[tuple[int, str, Any, str]]) -> None:
-        self.places = places
-        super().__init__("; ".join(f"row {row}, {_cell_message(*rest)}" for row, *rest in places))
+    def __init__(self, places: list[tuple[int, str, Any, str]], rows: Sequence[str] = ()) -> None:
+        self.places, self.rows = places, rows or [f"row {row}" for row, *_ in places]
+        cells = zip(self.rows, places)
+        super().__init__("; ".join(f"{row}, {_cell_message(*rest)}" for row, (_, *rest) in cells))
 
     def by_line(self, lines: Sequence[int]) -> str:
         """Return the message with line numbers of a file instead of rows."""
         return "; ".join(f"line {lines[row]}, {_cell_message(*rest)}" for row, *rest in self.places)
 
     def __reduce__(self) -> Any:
-        return WrongCell, (self.places,)
+        return WrongCell, (self.places, self.rows)
 
 
 def _cell_message(column: str, value: Any, expected: str) -> str:

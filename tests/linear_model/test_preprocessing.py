@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from sklearn import config_context
 
 import dpanalysis as dpa
+from dpanalysis.linear_model import LogisticRegression, Ridge
 from dpanalysis.preprocessing import PrivateBounds, PublicColumns, PublicEncoder
 from dpanalysis.preprocessing.columns import columns_of
 from dpanalysis.preprocessing.encoder import parse_domain, read_domain, template, text_of
@@ -179,6 +180,22 @@ def test_one_bad_cell_of_every_column_is_named_at_once():
     )
     again = pickle.loads(pickle.dumps(caught.value))
     assert str(again) == str(caught.value) and again.places == caught.value.places
+
+
+def test_a_row_of_a_shuffled_table_is_named_by_its_index_too():
+    """After a split, the place of a row alone led to another row of the table."""
+    table = pd.DataFrame({"a": [1.0, 2.0, np.nan]}).iloc[[2, 0]]
+    with pytest.raises(ValueError, match=r"^row 0 \(index 2\), column 'a': expected") as caught:
+        PublicEncoder({"a": (0, 9)}).fit_transform(table)
+    assert str(pickle.loads(pickle.dumps(caught.value))) == str(caught.value)
+    with pytest.raises(ValueError, match=r"NaN, first in row 0 \(index 2\), column 'a'"):
+        PrivateBounds(1.0).fit(table)
+    for model in LogisticRegression(), Ridge(target_bounds=(0, 9)):
+        with pytest.raises(ValueError, match=r"^y must hold .*, got nan in row 0 \(index 2\)$"):
+            model.fit([[0.0], [1.0]], table["a"])
+    with pytest.raises(ValueError, match=r"^y must hold .*, got None in row 1 \(index <NA>\)$"):
+        index = pd.array([1, None], dtype="Int64")
+        LogisticRegression().fit([[0.0], [1.0]], pd.Series(["a", None], index, dtype=object))
 
 
 @pytest.mark.parametrize(("other", "missing"), [("other", None), ("b", None), ("else", "else")])
