@@ -102,7 +102,7 @@ def weights_of(class_weight: Any, classes: np.ndarray) -> list[float]:
         return [1.0] * len(classes)
     names = classes.tolist()
     if isinstance(class_weight, str) and class_weight == "balanced":
-        raise ValueError(_BALANCED.format(dict.fromkeys(names[:2], 1.0)))
+        raise ValueError(_BALANCED.format({names[0]: 5.0}))
     if not isinstance(class_weight, Mapping):
         raise TypeError(
             f"class_weight must be None or a dict of public weights by class, got {class_weight!r}"
