@@ -399,7 +399,7 @@ def test_gaussian_noise_needs_a_delta_and_a_scheme_its_relation():
         (dpa.WithReplacement(10), ADD),
         (dpa.WithoutReplacement(10), ADD),
     ]:
-        with pytest.raises(dpa.IncompatibleAccounting, match="goes with"):
+        with pytest.raises(dpa.IncompatibleAccounting, match="go with"):
             dpa.minimize(problem_of(), sgd(sampling=sampling), dpa.Budget(1.0, 1e-5, relation))
     with pytest.raises(ValueError, match="m must be at most n = 300"):
         dpa.minimize(problem_of(), sgd(sampling=dpa.WithReplacement(301)), dpa.Budget(1.0, 1e-5))

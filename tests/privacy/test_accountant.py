@@ -56,7 +56,7 @@ RELATIONS = (ADD, REPLACE)
     ],
 )
 def test_wrong_pairs_are_refused_everywhere_and_right_ones_named(event, relation):
-    message = "Poisson goes with 'add_or_remove_one', WithoutReplacement with 'replace_one'"
+    message = "Poisson, BallsInBins and RandomAllocation go with 'add_or_remove_one'"
     with pytest.raises(IncompatibleAccounting, match=message):
         epsilon(event, 1e-5, relation)
     with pytest.raises(IncompatibleAccounting, match=message):

@@ -27,10 +27,8 @@ from .relations import ADD_OR_REMOVE_ONE, REPLACE_ONE
 
 # The valid pairs of scheme and relation, for error messages.
 PAIRS = (
-    f"Poisson goes with {ADD_OR_REMOVE_ONE!r}, WithoutReplacement with {REPLACE_ONE!r}, "
-    f"WithReplacement with {REPLACE_ONE!r}, Full with either; of the schemes that divide the "
-    f"records among the batches of an epoch Shuffle with {REPLACE_ONE!r}, BallsInBins and "
-    f"RandomAllocation with {ADD_OR_REMOVE_ONE!r}"
+    f"Poisson, BallsInBins and RandomAllocation go with {ADD_OR_REMOVE_ONE!r}, WithoutReplacement, "
+    f"WithReplacement and Shuffle with {REPLACE_ONE!r}, Full with either"
 )
 
 
