@@ -318,8 +318,8 @@ class QueryCounter:
     def value(self, w: np.ndarray) -> float:
         """Return an upper bound of f(w), which fails with probability at most ``failure``.
 
-        f(0) is public. Elsewhere a loss is at most f(0) plus its Lipschitz constant times ||w||,
-        which bounds the sensitivity of the mean (errata 003-5); the noisy value gets a fixed
+        f(0) has a public bound B. Elsewhere a loss is at most B plus its Lipschitz constant times
+        ||w||, which bounds the sensitivity of the mean (errata 003-5); the noisy value gets a fixed
         margin (errata 003-4).
         """
         method, facts = self._method, self.facts
@@ -380,7 +380,7 @@ def require_bounded_curvature(facts: PublicFacts) -> None:
             f"{facts.hessian_lipschitz:g}: take Logistic()"
         )
     if facts.value_at_zero is None:
-        raise ValueError("f(0) must be public, the same for every label: take Logistic()")
+        raise ValueError("f(0) must have a public bound: take Logistic()")
 
 
 def check_memory(d: int, instead: str = "") -> None:

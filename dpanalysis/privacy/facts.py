@@ -84,7 +84,7 @@ class PublicFacts:
     hessian_rank : int or None
         Bound on the rank of one record's Hessian; None if only the dimension d bounds it.
     value_at_zero : float or None
-        Objective of n records at w = 0 if it does not depend on them; None if it may.
+        Bound on the objective of n records at w = 0, and on each record's; None if none is known.
     hessian_trace : float
         Bound on the trace of one record's Hessian; infinite if there is none.
     derivative_bounds : tuple of float

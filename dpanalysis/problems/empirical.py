@@ -661,14 +661,12 @@ class LinearRisk(SmoothRisk):
 
     @property
     def value_at_zero(self) -> float | None:  # type: ignore[override]
-        """Objective at w = 0, public if it does not depend on the labels; else None."""
+        """Public bound on the objective at w = 0; None if labels can be any numbers."""
         if not self.loss.classification:
             return None
         ends = self.loss.value(np.zeros(2), np.array([-1.0, 1.0]))
-        if ends[0] != ends[1]:
-            return None
-        penalty = self.regularizer
-        return float(ends[0]) + (0.0 if penalty is None else float(penalty.value(np.zeros(self.d))))
+        penalty, most = self.regularizer, float(max(ends))
+        return most if penalty is None else most + float(penalty.value(np.zeros(self.d)))
 
     hessian_rank = 1  # of one sample: l'' x x'
     derivative_corners = 2  # l' lies in an interval

@@ -25,13 +25,14 @@ RARE = X[:, 0] + 0.3 * RANDOM.normal(size=3000) > 0.8
 BOUND = dpa.RowBound((Block(2, math.inf, 1.0), Block(3, 1, 1.0)), 1.0)
 
 
-def test_the_objective_at_zero_is_public_only_where_labels_do_not_change_it():
+def test_the_objective_at_zero_has_a_bound_for_any_labels_of_two_classes():
     def at_zero(loss):
         return dpa.ERM(X, np.sign(X[:, 0]), loss, row_bound=dpa.RowBound(2, 2.0)).value_at_zero
 
     assert at_zero(Logistic()) == pytest.approx(math.log(2.0), rel=1e-15)
     assert at_zero(ClassWeighted(Logistic(), 0.5, 0.5)) == pytest.approx(0.5 * math.log(2.0))
-    assert at_zero(ClassWeighted(Logistic(), 0.5, 1.0)) is None
+    for weights in ((0.5, 1.0), (1.0, 0.5)):
+        assert at_zero(ClassWeighted(Logistic(), *weights)) == pytest.approx(math.log(2.0))
     assert at_zero(Huber()) is None  # equal at -1 and 1, but targets may be any numbers
 
 
@@ -171,3 +172,13 @@ def test_weights_are_on_the_card_and_in_the_file(kind, tmp_path):
 def test_the_lowest_loss_is_that_of_the_label_for_which_it_is_lower(lowest, least):
     loss = type("Shifted", (Logistic,), {"lowest": lowest})()
     assert ClassWeighted(loss, 0.5, 3.0).lowest == ClassWeighted(loss, 3.0, 0.5).lowest == least
+
+
+def test_weights_do_not_change_the_penalty_of_many_rows():
+    """A loss at 0 that differs by class bounds the minimizer as well as one that does not."""
+    penalties = set()
+    for class_weight in (None, {True: 5.0}):
+        model = LogisticRegression(epsilon=2.0, bounds=(-1, 1), class_weight=class_weight)
+        rows = np.random.default_rng(0).uniform(-1.0, 1.0, (20_000, 6))
+        penalties.add(model.fit(rows, rows[:, 0] > 0.8).privacy_.facts["Penalty"])
+    assert len(penalties) == 1
