@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import integrate, stats
+from scipy import integrate, special, stats
 
 from dpanalysis import audit, privacy
 from dpanalysis.papers.line_search import batch as line_search_batch
@@ -211,7 +211,7 @@ def test_the_cost_of_a_search_is_the_printed_one():
 
 @pytest.mark.parametrize(("epsilon", "printed"), [(0.05, 2.97), (0.2, 36.9), (0.4, 81.3)])
 def test_what_a_budget_covers_by_hand(epsilon, printed):
-    """The order 500 is the best one by Lemma 4, and one of many without sampling."""
+    """To 500, the order 500 is the best one by Lemma 4, and one of many without sampling."""
     part, q = epsilon / 100, 0.1
     left = epsilon - math.log(1e8) / 499
     growth = [0.5 * 500 * part**2, 2 * float(privacy.rdp_laplace(500, 0.5 * part))]
@@ -222,6 +222,45 @@ def test_what_a_budget_covers_by_hand(epsilon, printed):
     assert left / (2 * amplified + sum(growth)) < ours < left / (2 * amplified)
     plain = line_search_batch.affordable_as_printed(1.0, epsilon)
     assert plain >= left / sum(growth) and plain > ours
+
+
+@pytest.mark.parametrize("epsilon", [0.05, 0.2, 0.4, 1.6])
+def test_larger_orders_make_lemma_4_save(epsilon):
+    """002-17 with all binomial terms at once; orders to 500 are an example in 4.3."""
+
+    def covered(order, q):
+        charge = 0.0
+        for curve in (lambda a: a * rho, lambda a: 2 * privacy.rdp_laplace(a, 0.5 * part)):
+            j = np.arange(2.0, order + 1)
+            terms = stats.binom.logpmf(j, order, q) + (j - 1) * curve(j) + np.log(3) * (j > 2)
+            start = stats.binom.logcdf(1, order, q)
+            total = special.logsumexp([start, *terms]) / (order - 1)
+            charge += total if q < 1 else curve(order)
+        return (epsilon - math.log(1e8) / (order - 1)) / charge
+
+    part = epsilon / 100
+    rho = part**2 / 2
+    high = round(1800 / epsilon)
+    assert line_search_batch.affordable_as_printed(0.1, epsilon, [high]) == pytest.approx(
+        covered(high, 0.1), rel=1e-6
+    )
+    best = max(covered(order, 1.0) for order in range(24 if epsilon > 1 else 100, 1500))
+    assert 2.1 < covered(high, 0.1) / best < 2.3
+
+
+@pytest.mark.parametrize("order", [2, 500, 10_000])
+def test_the_scale_reveals_the_size_of_the_batch(order):
+    """002-6 by quadrature over the length of the noise/|B|, not over its logarithm."""
+    n, q, d = 48_842, 0.1, 124
+    sizes, length = np.arange(4000, 5800), np.linspace(0.0006, 0.0048, 1501)
+    chi = stats.chi.pdf(length[:, None] * sizes, d) * sizes
+    p, p_without = (chi @ stats.binom.pmf(sizes, n + k, q) for k in (1, 0))
+    cost = max(
+        np.log(integrate.trapezoid(np.exp(order * np.log(a / b)) * b, length)) / (order - 1)
+        for a, b in ((p, p_without), (p_without, p))
+    )
+    charge = line_search_batch.lemma_4(order, q, lambda a: a * 0.5 * 0.0005**2)
+    assert line_search_batch.adult_sizes(order) == pytest.approx(cost / charge, rel=1e-3)
 
 
 def half(function):
