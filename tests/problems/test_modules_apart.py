@@ -221,6 +221,50 @@ def test_a_record_moves_a_sum_by_its_own_term_alone(kind, place, chunk, size, se
     assert (losses[others] == moved_losses[others]).all()
 
 
+class Shift(nn.Module):
+    """A layer without a rule, whose second input depends on the samples for some weights only."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale, self.head = nn.Parameter(torch.ones(4)), nn.Linear(4, 3)
+
+    def forward(self, x, by):
+        return self.head(self.scale * x * by)
+
+
+class Gated(nn.Module):
+    """Multiplies a sample by a constant, or by itself where a bias is positive."""
+
+    def __init__(self):
+        super().__init__()
+        self.shift = Shift()
+        with torch.no_grad():
+            self.shift.head.bias[0] = -1.0
+
+    def forward(self, x):
+        open_ = self.shift.head.bias.detach()[0] > 0.0
+        return self.shift(x, x if open_ else torch.ones(1, 4))
+
+
+def test_an_input_that_comes_to_depend_on_samples_is_that_of_each():
+    """The gradients of all samples were computed from the input of the chunk's first one."""
+    X, y = data(12, 0)
+    problem = dpa.problems.Module(Gated(), X, y, chunk=12)
+    assert problem._network.gradient_mode == "layers"
+    w = -problem.initial()
+    found = problem.sample_gradients(w, np.arange(12))
+    for i in range(12):
+        module = problem.module(w)
+        F.cross_entropy(module(X[i : i + 1]), y[i : i + 1]).backward()
+        own = [p.grad if p.grad is not None else 0.0 * p for p in module.parameters()]
+        expected = torch.cat([each.flatten() for each in own]).detach()
+        np.testing.assert_allclose(found[i], expected, rtol=1e-4, atol=1e-6)
+    other = X.clone()
+    other[0] *= -20.0
+    moved = dpa.problems.Module(Gated(), other, y, chunk=12).sample_gradients(w, np.arange(12))
+    np.testing.assert_array_equal(moved[1:], found[1:])
+
+
 class FewPlaces(nn.Module):
     """Applies its layer to the first samples of a batch only."""
 

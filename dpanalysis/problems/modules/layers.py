@@ -59,19 +59,15 @@ class LayerCall(NamedTuple):
 
 
 class CallSignature(NamedTuple):
-    """Form of a call on random samples, which calls on other samples must match.
-
-    ``batched`` records for each input tensor whether it depends on the sample.
-    """
+    """Form of a call on random samples, which calls on other samples must match."""
 
     path: str
-    batched: tuple[bool, ...]
+    tensors: int
     outputs: list[tuple[torch.Size, torch.dtype, torch.device]]
 
     def matches(self, call: LayerCall) -> bool:
         """Return whether a call has the same form, with any values."""
-        alike = (self.path, self.outputs) == (call.path, call.outputs)
-        return alike and len(call.tensors) == len(self.batched)
+        return self == (call.path, len(call.tensors), call.outputs)
 
 
 @contextmanager
@@ -174,11 +170,7 @@ def call_signatures(
 ) -> list[CallSignature]:
     """Return the signatures of the layer calls for the given samples, at least two of them."""
     calls = output_gradients(loss, layers, samples, None)[1]
-    # vmap repeats tensors that do not depend on the sample without a copy, by a stride of 0.
-    return [
-        CallSignature(call.path, tuple(each.stride(0) != 0 for each in call.tensors), call.outputs)
-        for call in calls
-    ]
+    return [CallSignature(call.path, len(call.tensors), call.outputs) for call in calls]
 
 
 def _is_floating(each: Any) -> bool:
@@ -186,7 +178,7 @@ def _is_floating(each: Any) -> bool:
 
 
 def materialized_gradients(
-    call: LayerCall, batched: Sequence[bool], own: dict[str, Tensor], deltas: Sequence[Tensor]
+    call: LayerCall, own: dict[str, Tensor], deltas: Sequence[Tensor]
 ) -> dict[str, Tensor]:
     r"""Return the gradients of B samples in some parameters of a layer, (B, ...) each.
 
@@ -195,7 +187,9 @@ def materialized_gradients(
     in these parameters. Its other parameters are constants.
     """
     places = [k for k, each in enumerate(call.given) if isinstance(each, Tensor)]
-    moving = [k for k, has_samples in zip(places, batched) if has_samples]
+    # vmap repeats tensors that do not depend on the sample without a copy, by a stride of 0. Which
+    # ones do may change with the parameters.
+    moving = [k for k in places if call.given[k].stride(0) != 0]
     fixed = {k: call.given[k][0] for k in places if k not in moving}
 
     def outputs(parameters: dict[str, Tensor], rows: Sequence[Tensor]) -> list[Tensor]:

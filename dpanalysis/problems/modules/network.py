@@ -169,7 +169,7 @@ class ModuleNetwork:
         return [name for _, name in self._parameters_of.get(path, [])]
 
     def learn_calls(self, x: Inputs, y: Tensor) -> None:
-        """Record from a few samples which layers are called, and which inputs depend on samples."""
+        """Record from a few samples which layers are called, and in which form."""
         if not self._is_batched:
             self.restore()
             with batched_recurrence(self._layers_with_rule):
@@ -327,7 +327,7 @@ class ModuleNetwork:
                 losses, calls, deltas = output_gradients(
                     self._loss, self._layers, (*x, y), self._signatures
                 )
-            found = [self._parts(*each) for each in zip(calls, self._signatures, deltas)]
+            found = [self._parts(*each) for each in zip(calls, deltas)]
         of_names: dict[str, list[ParameterGradients]] = {}
         for path, parts in found:
             for place, name in self._parameters_of[path]:
@@ -360,7 +360,7 @@ class ModuleNetwork:
         return losses, found
 
     def _parts(
-        self, call: LayerCall, signature: CallSignature, deltas: Sequence[Tensor]
+        self, call: LayerCall, deltas: Sequence[Tensor]
     ) -> tuple[str, Mapping[str, ParameterGradients]]:
         """Return a layer's path and the per-sample gradients in its parameters."""
         if call.path in self._with_rule and is_recurrent(call.layer):
@@ -373,7 +373,7 @@ class ModuleNetwork:
             return call.path, gradients(call.layer, inputs[:, 0], delta[:, 0])
         own = {place: self._trained[name] for place, name in self._parameters_of[call.path]}
         try:
-            found = materialized_gradients(call, signature.batched, own, deltas)
+            found = materialized_gradients(call, own, deltas)
         except Exception as error:  # whatever a layer or PyTorch raises, another way may work
             raise LayerError(call.path, f"fails on one sample at a time: {error}") from error
         return call.path, {place: Materialized(each) for place, each in found.items()}
