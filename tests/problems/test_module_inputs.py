@@ -713,3 +713,26 @@ def test_the_initial_parameters_are_a_copy():
     before = problem.initial().copy()
     problem.initial().fill(9.0)
     np.testing.assert_array_equal(problem.initial(), before)
+
+
+class Centered(torch.Tensor):
+    """A tensor whose products subtract the mean of its rows."""
+
+    @classmethod
+    def __torch_function__(cls, function, types, arguments=(), named=None):
+        if function is nn.functional.linear:
+            plain = arguments[0].as_subclass(torch.Tensor)
+            return function(plain - plain.mean(dim=0), *arguments[1:])
+        return super().__torch_function__(function, types, arguments, named or {})
+
+
+@pytest.mark.parametrize("stored", [False, True])
+def test_tensors_of_another_class_are_plain_ones(stored):
+    """Even PyTorch's own layers mix the samples of this class."""
+    X, y = torch.randn(8, 4), torch.arange(8) % 3
+    module, sums = nn.Linear(4, 3), []
+    for array in (X.as_subclass(Centered), X):
+        data = (TensorDataset(array, y),) if stored else (array, y)
+        problem = dpa.problems.Module(module, *data, in_memory=not stored)
+        sums.append(problem.sums(problem.initial(), clipping=RULES[0]).gradient)
+    np.testing.assert_array_equal(*sums)

@@ -288,13 +288,13 @@ def as_labels(y: Any, classes: bool, n: int, device: torch.device) -> Tensor:
 
 
 def _tensor(name: str, array: Any) -> Tensor:
-    """Return an array as a tensor that shares its memory if possible."""
+    """Return an array as a plain tensor that shares its memory if possible."""
     layout = getattr(array, "layout", torch.strided)
     if layout != torch.strided or is_sparse(array):
         got = type(array).__name__ if is_sparse(array) else f"a tensor of layout {layout}"
         raise TypeError(f"{name} must be dense, got {got}: give its to_dense() or toarray()")
     if isinstance(array, Tensor):
-        found = array.detach()
+        found = array.detach().as_subclass(Tensor)  # operations on a subclass may mix samples
     else:
         refuse_mask(name, array)
         listed, array = not hasattr(array, "dtype"), np.asarray(array)
