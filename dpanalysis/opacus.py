@@ -49,7 +49,7 @@ class _Weighted(DPOptimizer):
         self.r = r
         super().__init__(optimizer, **arguments)
         self._kind(r, self.max_grad_norm)  # raises if one is out of range
-        self._clipped_to = self.max_grad_norm
+        self._clipped_to = float(self.max_grad_norm)
 
     def clip_and_accumulate(self) -> None:
         """Weigh the gradients of the samples by the rule, and add them to ``p.summed_grad``.
@@ -58,7 +58,7 @@ class _Weighted(DPOptimizer):
         RuntimeError if ``max_grad_norm`` has changed since the first samples were added.
         """
         if all(parameter.summed_grad is None for parameter in self.params):
-            self._clipped_to = self.max_grad_norm
+            self._clipped_to = float(self.max_grad_norm)
         self._check_bound()
         samples = [each[..., None].flatten(1) for each in self.grad_samples]
         sizes = [torch.linalg.vector_norm(each.double(), dim=1) for each in samples]

@@ -141,6 +141,18 @@ def test_noise_has_the_size_of_the_bound_that_sums_were_clipped_to(name):
     optimizer.step()
 
 
+def test_a_bound_that_changes_in_place_is_refused():
+    """An array is compared by its value when the gradients were clipped."""
+    X, y = data()
+    module, optimizer, _ = private("automatic", X, y, noise=1.0)
+    optimizer.max_grad_norm = np.array(0.5)
+    nn.functional.cross_entropy(module(X), y).backward()
+    optimizer.clip_and_accumulate()
+    optimizer.max_grad_norm.fill(1e-3)
+    with pytest.raises(RuntimeError, match=r"max_grad_norm was changed to array\(0\.001\) after"):
+        optimizer.add_noise()
+
+
 @pytest.mark.parametrize("name", RULES)
 def test_a_parameter_frozen_with_its_gradient_is_refused(name):
     X, y = data()
