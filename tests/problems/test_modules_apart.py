@@ -748,3 +748,49 @@ def test_adding_a_record_needs_kernels_that_keep_bits_at_other_places(monkeypatc
     alone = dpa.problems.Module(module, X, y, chunk=1)
     assert alone.keeps_bits()
     assert dpa.minimize(alone, method, budget, rng=0).epsilon() <= 1.0
+
+
+class Twofold(nn.Module):
+    """Uses the weights of a layer once more beside its call, before a last layer of zeros."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(4, 4), nn.Linear(4, 3)
+        nn.init.zeros_(self.b.weight)
+
+    def forward(self, x):
+        return self.b(torch.tanh(self.a(x) + x @ self.a.weight))
+
+
+def test_weights_of_zero_hide_no_part_of_a_gradient():
+    X, y = data(5, 0)
+    problem = dpa.problems.Module(Twofold(), X, y)
+    w = np.linspace(-1.0, 1.0, problem.d)
+    own = problem.module(w)
+    F.cross_entropy(own(X), y, reduction="sum").backward()
+    expected = torch.cat([p.grad.flatten() for p in own.parameters()])
+    np.testing.assert_allclose(problem.sums(w).gradient, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_weights_of_zero_hide_no_place_of_a_sample(monkeypatch):
+    """Their products have the same bits in all kernels; those of other weights may not."""
+    layer, linear = nn.Linear(4, 3), F.linear
+    for parameter in layer.parameters():
+        nn.init.zeros_(parameter)
+
+    def placed(x, weight, bias):
+        return linear(x, weight, bias) * (1.0 + 1e-6 * torch.arange(len(x)))[:, None]
+
+    monkeypatch.setattr(F, "linear", placed)
+    problem = dpa.problems.Module(nn.Sequential(layer), *data(9, 0), chunk=8)
+    assert problem._network.forward == "direct" and not problem.keeps_bits()
+
+
+def test_the_parameters_of_the_checks_are_no_zeros():
+    start = np.concatenate([np.zeros(4), np.eye(3).ravel(), [5.0]])
+    parts = slice(0, 4), slice(4, 13), slice(13, 14)
+    found = probe.random_parameters(start, parts)
+    assert bool((found != 0.0).all()) and not start[:4].any()
+    near = np.abs(found.numpy() - start)
+    assert near[:4].max() < 2.0 and near[4:13].max() < 1.0 and 0.0 < near[13] < 2.5
+    assert torch.equal(found, probe.random_parameters(start, parts))

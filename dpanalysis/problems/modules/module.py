@@ -28,6 +28,7 @@ from .probe import (
     check_loss,
     choose_gradient_mode,
     chunk_lengths,
+    random_parameters,
     refuse_by_name,
     refuse_inference,
     same_at_other_places,
@@ -265,11 +266,12 @@ class Module(NonconvexRisk):
         self.d = self._network.size
         self.frozen = sum(each.numel() for each in parameters) - self.d
         self._start = self._network.vector.to("cpu", torch.float64, copy=True).numpy()
-        entries, self._steps = choose_gradient_mode(self._network, like, self._y)
-        self._check_classes()
-        self.chunk = self._chunk(entries) if chunk is None else check_int("chunk", chunk, low=1)
-        check_batch(self._network, like, self._y, self.chunk)
-        self._chunk_lengths = chunk_lengths(self._network, like, self._y, self.chunk)
+        with self._at_random():
+            entries, self._steps = choose_gradient_mode(self._network, like, self._y)
+            self._check_classes()
+            self.chunk = self._chunk(entries) if chunk is None else check_int("chunk", chunk, low=1)
+            check_batch(self._network, like, self._y, self.chunk)
+            self._chunk_lengths = chunk_lengths(self._network, like, self._y, self.chunk)
         if self._augment is not None:
             self._augment.check(like, self._iterate("w", self._start))
         self._chain: Chain | None = None
@@ -411,16 +413,20 @@ class Module(NonconvexRisk):
     def keeps_bits(self) -> bool:
         """Return whether samples have the same gradients at other positions of a chunk.
 
-        Compares random samples to the last bit, at the original parameters. If False, adding or
-        removing a record changes the others' terms by their rounding; see the class notes.
+        Compares random samples to the last bit, at random parameters near the original ones. If
+        False, adding or removing a record changes the others' terms by their rounding; see the
+        class notes.
         """
         threads = torch.get_num_threads()
         if threads not in self._keeps_bits:
             self._keeps_bits[threads] = self.chunk == 1 or self._compare(same_at_other_places)
         return self._keeps_bits[threads]
 
+    def _at_random(self) -> Any:
+        return self._network.at(random_parameters(self._start, self._network.slices.values()))
+
     def _compare(self, same: Callable[..., bool]) -> bool:
-        with self._network.at(torch.as_tensor(self._start)):
+        with self._at_random():
             return all(
                 same(self._network, self._records.first, self._y, each)
                 for each in self._chunk_lengths

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -146,6 +147,19 @@ def random_samples(network: ModuleNetwork, X: Inputs, y: Tensor, count: int, see
     if not y.dtype.is_floating_point and y.ndim == 1:
         classes = int(network.outputs(rows_of(x, slice(1))).shape[-1])
     return x, like(y, classes)
+
+
+def random_parameters(start: Any, slices: Iterable[slice]) -> Tensor:
+    """Return random parameters (d,), float64, near an array ``start``, and none of them zero.
+
+    Where weights are zero, products and gradients have the same bits at every place. Private
+    training adds noise to all of them.
+    """
+    drawn = torch.randn(len(start), generator=torch.Generator().manual_seed(4), dtype=torch.float64)
+    found = torch.as_tensor(start) * (1.0 + 0.1 * drawn)
+    for where in slices:
+        found[where] += (found[where] == 0.0) * drawn[where] / (where.stop - where.start) ** 0.5
+    return found
 
 
 def choose_gradient_mode(network: ModuleNetwork, X: Inputs, y: Tensor) -> tuple[int, int]:
