@@ -794,3 +794,19 @@ def test_the_parameters_of_the_checks_are_no_zeros():
     near = np.abs(found.numpy() - start)
     assert near[:4].max() < 2.0 and near[4:13].max() < 1.0 and 0.0 < near[13] < 2.5
     assert torch.equal(found, probe.random_parameters(start, parts))
+
+
+def test_autocast_around_a_run_changes_no_kernel():
+    """Else what was found about kernels inside of it would be taken to hold outside, too."""
+    X, y = data(20, 0)
+    module = nn.Sequential(nn.Linear(4, 5), nn.ReLU(), nn.Linear(5, 3))
+    problems, sums = [], []
+    for enabled in (False, True):
+        with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+            problems.append(dpa.problems.Module(module, X, y, chunk=8))
+            w = problems[0].initial()
+            sums.append([each.sums(w, clipping=RULE).gradient for each in problems])
+            problems[-1].keeps_bits()
+    assert problems[0]._keeps_bits == problems[1]._keeps_bits
+    for each in sums[1]:
+        np.testing.assert_array_equal(each, sums[0][0])

@@ -157,17 +157,18 @@ class Module(NonconvexRisk):
 
     Second, the kernels must give the same bits. All chunks have one length, padded with zeros,
     whatever the batch; the last one may be shorter, down to an eighth, where random samples have
-    the same bits at all of these lengths. Algorithms are not selected by timing, and cuDNN's
-    deterministic ones are used. So the same kernels run, and where a record is **replaced** every
-    other one keeps its position in its chunk. :meth:`check_private` tests that a kernel does not
-    look at another sample, at every position and to the last bit, before every private run spends
-    anything. Where a record is **added or removed**, those behind it move by one position, and the
-    length of the last chunk may change. With ``chunk=1`` there is only one position, and the proof
-    is complete. With larger chunks it relies on the kernels giving a sample the same bits at every
-    position and in every length, which no library guarantees: :meth:`keeps_bits` tests it. If they
-    do not, the terms of the others change by the rounding of their gradients, some 1e-7 of C each
-    in single precision; where a relu unit is 0 up to rounding, by more: for crafted records, by as
-    much as all of them. Then :meth:`facts` raises for this relation, or warns on a device.
+    the same bits at all of these lengths. Algorithms are not selected by timing, cuDNN's
+    deterministic ones are used, and ``torch.autocast`` has an effect in ``forward``, but not around
+    a run. So the same kernels run, and where a record is **replaced** every other one keeps its
+    position in its chunk. :meth:`check_private` tests that a kernel does not look at another
+    sample, at every position and to the last bit, before every private run spends anything. Where a
+    record is **added or removed**, those behind it move by one position, and the length of the last
+    chunk may change. With ``chunk=1`` there is only one position, and the proof is complete. With
+    larger chunks it relies on the kernels giving a sample the same bits at every position and in
+    every length, which no library guarantees: :meth:`keeps_bits` tests it. If they do not, the
+    terms of the others change by the rounding of their gradients, some 1e-7 of C each in single
+    precision; where a relu unit is 0 up to rounding, by more: for crafted records, by as much as
+    all of them. Then :meth:`facts` raises for this relation, or warns on a device.
 
     *Augmentation.* A view is a function of its record and of the parameters w alone, since its
     generator is seeded by the bits of both, so a sum of clipped gradients of views has the

@@ -44,9 +44,11 @@ def same_kernels(network: ModuleNetwork) -> Iterator[None]:
     """Prevent the libraries from choosing algorithms that depend on the data."""
     # No benchmarking of convolutions, only deterministic ones, without TF32. cuDNN's recurrent
     # layers have gradients only in training mode, and no ``vmap`` rule.
-    backend = torch.backends.cudnn
+    # What was found about kernels does not hold under ``torch.autocast``.
+    backend, kind = torch.backends.cudnn, network.vector.device.type
     enabled = bool(backend.enabled) and not network.recurrent
-    with backend.flags(enabled=enabled, benchmark=False, deterministic=True, allow_tf32=False):
+    flags = backend.flags(enabled=enabled, benchmark=False, deterministic=True, allow_tf32=False)
+    with flags, torch.autocast(kind, enabled=False):
         yield
 
 
