@@ -810,3 +810,15 @@ def test_autocast_around_a_run_changes_no_kernel():
     assert problems[0]._keeps_bits == problems[1]._keeps_bits
     for each in sums[1]:
         np.testing.assert_array_equal(each, sums[0][0])
+
+
+def test_lengths_of_chunks_are_those_of_the_threads_that_run(monkeypatch):
+    """A record that is added changes the length of the last chunk, and so perhaps all its terms."""
+    X, y = data(40, 0)
+    problem = dpa.problems.Module(plain(), X, y, chunk=32)
+    problem._chunk_lengths = (16, 32)
+    monkeypatch.setattr("dpanalysis.problems.modules.module.same_at_other_places", lambda *_: True)
+    for lengths, same in (((16, 32), True), ((10, 16, 32), True), ((32,), False)):
+        found = "dpanalysis.problems.modules.module.chunk_lengths"
+        monkeypatch.setattr(found, lambda *_, lengths=lengths: lengths)
+        assert pickle.loads(pickle.dumps(problem)).keeps_bits() == same

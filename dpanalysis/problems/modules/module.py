@@ -272,7 +272,7 @@ class Module(NonconvexRisk):
             self._check_classes()
             self.chunk = self._chunk(entries) if chunk is None else check_int("chunk", chunk, low=1)
             check_batch(self._network, like, self._y, self.chunk)
-            self._chunk_lengths = chunk_lengths(self._network, like, self._y, self.chunk)
+        self._chunk_lengths = self._lengths()
         if self._augment is not None:
             self._augment.check(like, self._iterate("w", self._start))
         self._chain: Chain | None = None
@@ -420,8 +420,15 @@ class Module(NonconvexRisk):
         """
         threads = torch.get_num_threads()
         if threads not in self._keeps_bits:
-            self._keeps_bits[threads] = self.chunk == 1 or self._compare(same_at_other_places)
+            self._keeps_bits[threads] = self.chunk == 1 or (
+                self._compare(same_at_other_places)
+                and set(self._chunk_lengths) <= set(self._lengths())  # perhaps of other threads
+            )
         return self._keeps_bits[threads]
+
+    def _lengths(self) -> tuple[int, ...]:
+        with self._at_random():
+            return chunk_lengths(self._network, self._records.first, self._y, self.chunk)
 
     def _at_random(self) -> Any:
         return self._network.at(random_parameters(self._start, self._network.slices.values()))
