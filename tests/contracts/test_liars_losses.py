@@ -331,6 +331,8 @@ def test_other_numbers_on_other_arrays_are_found():
 
 def test_valid_losses_pass():
     testing.check_loss(Pseudo(), devices=False, compiled=False)
+    far = loss(value=lambda self, z, y: 1e6 + Pseudo.value(self, z, y))  # differences are rounded
+    testing.check_loss(far, devices=False, compiled=False)
     testing.check_loss(Halved(), compiled=False)
 
 
@@ -412,6 +414,10 @@ RULES = [
     (
         rule(wanted=lambda self, norms, losses: np.exp(-losses) / (1.0 + norms)),
         "for other losses|Liar.weight gives",
+    ),
+    (
+        rule(wanted=lambda self, norms, losses: np.where(norms < 2.0, 0.5 * (losses > 1.0), 0.0)),
+        "for other losses",
     ),
     (rule(wanted=remembering), "Liar.weight changes attributes of its object or class"),
     (rule(needs_losses="no"), "needs_losses must be True or False"),

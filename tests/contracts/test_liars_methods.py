@@ -391,6 +391,18 @@ class AsksNothing(Adaptive):
         yield Step(w)
 
 
+class PaysForNothing(Adaptive):
+    """Has the same iterates in all runs, and in half of them pays for one more answer."""
+
+    steps = 3
+
+    def run(self, w, oracle, plan):
+        yield from super().run(w, oracle, plan)
+        LAST["runs"] = LAST.get("runs", 0) + 1
+        if LAST["runs"] // 4 % 2:  # two replicates a run
+            self.ask(w, oracle, plan)
+
+
 class AsksUntilEnoughWereDrawn(Adaptive):
     """Stops depending on the sizes of the batches, which are private."""
 
@@ -421,6 +433,7 @@ MORE = [
     (Constant(), "replicates give the same numbers: each must have independent noise"),
     (LosesItsPlan(), "a pickled copy of the method gives another run"),
     (AsksNothing(), "asks nothing of the oracle, so it cannot depend on the data"),
+    (PaysForNothing(), "the same seed gives other numbers the second time"),
     (AsksUntilEnoughWereDrawn(), r"reads oracle\.evaluations, which is not private"),
     (EndsAfterMany(), r"reads oracle\.evaluations, which is not private"),
     (stating(sampling="full"), "Liar.sampling is of the wrong kind: 'full'"),

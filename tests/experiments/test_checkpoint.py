@@ -365,6 +365,12 @@ def test_a_file_that_was_replaced_while_it_was_opened_is_not_resumed(tmp_path):
     os.replace(other, path)
     with pytest.raises(RuntimeError, match="belongs to a run in progress"):
         files._locked(opened, path)
+    opened = os.open(path, os.O_RDWR)
+    os.remove(path)
+    with pytest.raises(FileNotFoundError):  # no other run
+        files._locked(opened, path)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(opened)  # closed
 
 
 def test_systems_without_locks_and_folders_to_synchronize(tmp_path, monkeypatch):

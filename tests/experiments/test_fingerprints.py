@@ -91,12 +91,12 @@ def test_fingerprints_of_functions():
 def test_fingerprints_of_functions_are_the_same_in_every_process():
     code = (
         "from dpanalysis.experiments.checkpoint import fingerprint\n"
-        "def f(t):\n    return 1.0 if t in {'a', 'b', 'c'} else 2.0\n"
+        "def f(t):\n    return max(1.0 if x in {'a', 'b', 'c'} else 2.0 for x in t)\n"
         "print(fingerprint(f))"
     )
     said = {
         subprocess.run(
-            [sys.executable, "-c", code],
+            [sys.executable, "-c", "\n" * int(seed) + code],  # the function may move
             env={**os.environ, "PYTHONHASHSEED": seed},
             capture_output=True,
             text=True,

@@ -415,6 +415,8 @@ def test_the_code_digest_follows_the_files(tmp_path, monkeypatch):
         digests.add(code_digest.__wrapped__(package.name))
     assert len(digests) == 2
     assert code_digest("no_such_package") == code_digest()
+    monkeypatch.setattr(sys.modules["__main__"], "__spec__", None)  # as in a script
+    assert code_digest.__wrapped__(package.name, "__main__") in digests
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
@@ -454,3 +456,11 @@ def test_a_processor_of_a_name_without_a_number_has_its_model_in_the_provenance(
 ):
     monkeypatch.setattr(Path, "read_text", lambda path, encoding: cpuinfo)
     assert processor().endswith(name)
+
+
+def test_a_processor_is_named_where_no_file_says_so(monkeypatch):
+    def missing(path, encoding):
+        raise FileNotFoundError(path)
+
+    monkeypatch.setattr(Path, "read_text", missing)
+    assert processor() == (platform.processor() or platform.machine())

@@ -2,6 +2,7 @@
 
 import dataclasses
 import itertools
+from functools import partial
 
 import numpy as np
 import pytest
@@ -48,6 +49,14 @@ def test_calibrated_schedules_have_few_levels_and_lose_little(sampling):
     assert weights @ scales**2 <= 1.01 * (weights @ exact**2)
 
 
+def test_levels_of_noise_are_few_and_at_most_a_hundredfold():
+    shape = np.geomspace(3.0, 3e4, 500)
+    levels = planned._levels(shape)
+    assert len(np.unique(levels)) <= 64 and levels.max() <= 100.0 * levels.min() * (1.0 + 1e-12)
+    near = shape <= 300.0
+    np.testing.assert_allclose(levels[near], shape[near], rtol=0.04)  # half of 100^(1/63)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("mechanism", ["laplace", "gaussian"])
 def test_horizons_with_a_delta_beat_the_longest_run(mechanism):
@@ -87,6 +96,8 @@ def test_under_zcdp_no_horizon_has_a_smaller_bound_than_the_chosen_one(noise):
         bounds.append(a0 * 5.0 + 0.5 * facts.d * float(a @ std**2))
     chosen = method.prepare(facts, dpa.Budget.zcdp(rho), "tightest").iterations
     assert 2 < chosen < 39 and bounds[chosen - 1] <= min(bounds) * (1.0 + 1e-9)
+    # The noise of T iterations has a variance in proportion to T: if it is all, one is best.
+    assert method.prepare(facts, dpa.Budget.zcdp(1e-9), "tightest").iterations == 1
 
 
 @pytest.mark.parametrize("sampling", [dpa.Full(), dpa.WithoutReplacement(20)])
@@ -118,6 +129,20 @@ def test_a_run_is_its_recursion_also_where_it_restarts():
         state = np.stack([x, before])
         x, before = A @ state + B @ problem.gradient(C @ state)
         np.testing.assert_allclose(found, x, rtol=1e-10, atol=1e-14)
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        partial(dpa.methods.GradientDescent, 0.1, 4),
+        partial(dpa.methods.HeavyBall, 0.1, 0.5, 4),
+        partial(dpa.methods.Nesterov, 0.1, 4, 0.1),
+        partial(dpa.methods.MultistageNesterov, 4, 0.1, 1.0),
+    ],
+)
+def test_epochs_are_not_for_methods_with_a_bound(method):
+    with pytest.raises(TypeError, match=r"SGD and Adam take epochs, got BallsInBins"):
+        method(sampling=dpa.BallsInBins(4))
 
 
 def test_the_chosen_horizon_has_the_least_bound():

@@ -550,6 +550,18 @@ def test_problems_outside_the_assumptions_are_refused_before_the_data_are_touche
         dpa.minimize(cases[2][0], batches, dpa.Budget.zcdp(1.0), record=())
 
 
+def test_the_longer_search_determines_the_noise_of_searches():
+    facts = problem_of().facts("replace_one")
+    plain, *longer = (
+        SecondOrder(0.1, 0.3, step="line_search", shares=SHARES["line_search"], **larger)
+        for larger in ({}, {"b_g": 1e6}, {"b_H": 1e6})
+    )
+    slacks = [m._search_slack(facts, second_order.Noise(search=1.0), 0.01) for m in longer]
+    few, many = (theory.search_slack(tries, 0.01) for tries in (4, 20))  # halvings of b
+    less = plain._search_slack(facts, second_order.Noise(search=1.0), 0.01)
+    assert slacks == pytest.approx([less * many / few] * 2)
+
+
 def test_too_few_records_give_a_warning_with_n_min():
     problem = problem_of(n=100)
     method = SecondOrder(0.1, 0.3)

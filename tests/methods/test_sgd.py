@@ -413,6 +413,7 @@ def test_a_run_with_one_exact_gradient_has_no_guarantee():
 def test_methods_are_values():
     method = sgd(step_size=[0.1, 0.2, 0.3, 0.4, 0.5], sampling=dpa.Poisson(0.1))
     assert method == pickle.loads(pickle.dumps(method)) and hash(method)
+    assert adam(betas=[0.8, 0.9]) == adam(betas=(0.8, 0.9)) and hash(adam(betas=[0.8, 0.9]))
     assert repr(method) == (
         "SGD(step_size=<5 numbers, 0.1 to 0.5>, iterations=5, sampling=Poisson(rate=0.1), "
         "clipping=Flat(clip_norm=0.5))"

@@ -174,6 +174,7 @@ def test_half_of_the_budget_is_for_the_checks():
         (lambda: TrustRegion(0.0, 0.1), "eps_g"),
         (lambda: TrustRegion(0.1, 0.1, radius=0.0), "radius"),
         (lambda: TrustRegion(0.1, 0.1, c=0.3, c2=0.2), r"c2 with c = 0.3 must lie in"),
+        (lambda: NoisyGradientDescent2NS(0.1, 0.0), "eps_H"),
         (lambda: NoisyGradientDescent2NS(0.1, 0.1, c1=0.5), "c1"),
         (lambda: NoisyGradientDescent2NS(0.1, 0.1, checks=0), "checks"),
         (lambda: NoisyGradientDescent2NS(0.1, 0.1, iterations=0), "iterations"),

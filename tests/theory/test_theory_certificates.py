@@ -587,6 +587,15 @@ def test_against_cvxpy():
     assert margin(rate + 1e-3) > 0 > margin(rate - 1e-3)
 
 
+@pytest.mark.parametrize(
+    ("alpha", "beta", "mu"), [(1e-8, 0.0, 1e-2), (1e-8, 0.5, 1e-5), (1e-12, 0.9, 1e-2)]
+)
+def test_a_tiny_step_has_a_certificate_of_its_rate(alpha, beta, mu):
+    """The slow root, 1 - alpha mu/(1 - beta) up to higher powers of alpha."""
+    rate = theory.heavy_ball_certificate(alpha, beta, mu, 1.0).rate
+    assert 1.0 - rate == pytest.approx(alpha * mu / (1.0 - beta), rel=0.01)
+
+
 # Tuning and arguments --------------------------------------------------------------------------
 
 

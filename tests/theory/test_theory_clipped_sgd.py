@@ -517,6 +517,7 @@ def published(**change):
         (lambda: sgd_noise_scale(0, 1, 1, 1), "clip_norm"),
         (lambda: theory.light_tail_scale([[1.0]]), "deviations"),
         (lambda: theory.light_tail_scale([1.0, 2.0], [0.5, 0.6]), "probabilities"),
+        (lambda: theory.light_tail_scale([1.0, 2.0], [1.5, -0.5]), "probabilities must lie in"),
         (lambda: theory.no_clipping_norm(1, 1, -1, 1, 1, 0.1), "rho"),
         (lambda: theory.clipped_sgd_bound(1, 1, 1, 10, 11, 1, 1, 1, 0.1), "batch_size"),
         (lambda: theory.no_clipping_norm(1, 1, None, 1, 1, 0.1), "rho and interpolation_gap"),

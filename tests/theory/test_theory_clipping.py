@@ -215,6 +215,7 @@ def test_lazy_regions():
 def test_several_fixed_points_of_a_weight_that_vanishes_fast():
     found = theory.fixed_points(lambda norms: np.exp(-(norms**2)), [-3.0, 3.0])
     np.testing.assert_allclose(found.points, [-3, 0, 3], atol=1e-9)
+    np.testing.assert_array_equal(found.lower, found.upper)  # no lazy region
     assert found.stable.tolist() == [True, False, True]
 
 

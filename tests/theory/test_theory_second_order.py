@@ -588,6 +588,7 @@ POSITIVE = (0.06, 0.245, 0.25, 0.1)
         (lambda: theory.gradient_noise_norm(0, 1.0, 0.1), "d must be at least 1"),
         (lambda: theory.hessian_noise_norm(1, 1.0, 0.0), r"failure must lie in \(0, 1\]"),
         (lambda: theory.lanczos_iterations(5, 1.0, 0.0, 0.1), "eps must lie in"),
+        (lambda: theory.search_slack(4, 2.0), r"failure must lie in \(0, 1\)"),
         (lambda: theory.iteration_bound(-1.0, 1.0), "gap must lie in"),
         (lambda: theory.iteration_bound(1e300, 1e-300), "gap / min_decrease must lie in"),
         (lambda: sample_complexity(TARGET, (0.1, 0.1, 0.1)), "shares must be Shares"),
