@@ -79,7 +79,7 @@ def _check_mixture(
             raise ValueError(f"{name} must have shape {a.shape}, got {array.shape}")
     if abs(p.sum() - 1.0) > 1e-9:
         raise ValueError(f"probabilities must sum to 1, got {p.sum()}")
-    return a, p / p.sum(), c
+    return a, p, c
 
 
 def _terms(rule: Any, x: FloatArray, a: FloatArray, p: FloatArray, c: FloatArray) -> FloatArray:

@@ -61,6 +61,11 @@ def bumped(z, y):
     return Pseudo().derivative(z, y) * np.where(np.abs(z - 3.3) < 0.004, 1.5, 1.0)
 
 
+def pinched(z, y):
+    """A derivative that is too large near 0 only."""
+    return Pseudo().derivative(z, y) * np.where((np.abs(z) < 1e-3) & (z != 0.0), 1.5, 1.0)
+
+
 def bump(z, y):
     inside = np.clip(z - 3.0, 0.0, 0.004)
     return Pseudo().value(z, y) + 0.6 * inside
@@ -130,6 +135,7 @@ LOSSES = [
         r"lipschitz is 1, but the loss changes by 1\.|derivative is .* but differences",
     ),
     (loss(derivative=lambda self, z, y: bumped(z, y)), "smoothness is 1, but|but differences"),
+    (loss(derivative=lambda self, z, y: pinched(z, y)), "smoothness is 1, but|but differences"),
     (
         loss(derivative=lambda self, z, y: 0.9 * Pseudo.derivative(self, z, y)),
         "Liar.derivative is .*, but differences of value give",

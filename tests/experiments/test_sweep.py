@@ -102,7 +102,7 @@ def test_results_come_back_and_are_not_computed_again(tmp_path):
     expected = simulate(1, 3)
     for name, value in expected.items():
         np.testing.assert_array_equal(first[1].result[name], value)
-    again = sweep(simulate, cells, folder=tmp_path / "cells", progress=False)
+    again = sweep(simulate, cells, folder=tmp_path / "cells", version=1, progress=False)
     assert calls(log) == [1, 2, 4] and same(first, again)
     longer = [*cells, {"seed": 7, "size": 3, "log": str(log)}]
     sweep(simulate, longer, folder=tmp_path / "cells", progress=False)

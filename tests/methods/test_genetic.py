@@ -150,9 +150,11 @@ def test_candidates_are_drawn_apart_from_the_noise():
     assert dpa.minimize(problem, method, dpa.Budget(0.1), rng="os").private
 
 
-def test_the_first_population_holds_the_start():
+@pytest.mark.parametrize("size", [2, 20])
+def test_the_first_population_holds_the_start(size):
     """All other points are far from the start, which is the best of them."""
-    method, start = GeneticSearch(population=20, generations=1, radius=1e6), np.arange(1.0, 5.0)
+    method = GeneticSearch(population=size, parents=1, generations=1, radius=1e6)
+    start = np.arange(1.0, 5.0)
     np.testing.assert_array_equal(dpa.minimize(erm(), method, w0=start, rng=0).w[0], start)
 
 

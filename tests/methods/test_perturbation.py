@@ -571,10 +571,11 @@ def test_without_a_budget_there_is_no_noise():
     objective = dpa.minimize(problem, METHODS["objective"])
     assert not objective.private and objective.epsilon() == math.inf
     np.testing.assert_allclose(objective.w[0], problem.solve(), rtol=1e-6)
-    descent = dpa.minimize(problem, M.OutputPerturbation("gradient_descent", passes=7), rng=0)
-    step = descent.plan.step_size
-    same = dpa.minimize(problem, M.GradientDescent(step, 7), rng=0)
-    np.testing.assert_allclose(descent.w, same.w, rtol=1e-12)
+    for passes in (1, 7):
+        method = M.OutputPerturbation("gradient_descent", passes=passes)
+        descent = dpa.minimize(problem, method, rng=0)
+        same = dpa.minimize(problem, M.GradientDescent(descent.plan.step_size, passes), rng=0)
+        np.testing.assert_allclose(descent.w, same.w, rtol=1e-12)
     start = np.array([1.0, -1.0, 2.0])
     for method in (METHODS["sgd"], METHODS["descent"]):
         ends = [dpa.minimize(problem, method, w0=w0, rng=0).w for w0 in (None, start)]

@@ -6,6 +6,9 @@ from functools import partial
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from small_runs import unrolled
 
 import dpanalysis as dpa
 from dpanalysis.methods import planned
@@ -129,6 +132,13 @@ def test_a_run_is_its_recursion_also_where_it_restarts():
         state = np.stack([x, before])
         x, before = A @ state + B @ problem.gradient(C @ state)
         np.testing.assert_allclose(found, x, rtol=1e-10, atol=1e-14)
+
+
+@given(st.lists(st.sampled_from([1.0, 2.0, 3.0]), min_size=1, max_size=9))
+def test_planned_events_are_those_of_each_iteration(scales):
+    facts = problem_of().facts("replace_one")
+    planned_events = planned.planned_events(facts, dpa.Full(), "gaussian", np.array(scales))
+    assert [event.std for event in unrolled(planned_events)] == scales
 
 
 @pytest.mark.parametrize(

@@ -513,10 +513,11 @@ def test_same_seed_same_run():
         ({"speedup": 1.0}, "speedup"),
         ({"failure": 0.0}, "failure"),
         ({"lower_bound": math.inf}, "lower_bound"),
+        ({"two_phase": 1}, "two_phase must be True or False"),
     ],
 )
 def test_arguments_outside_their_ranges(arguments, match):
-    with pytest.raises(ValueError, match=match):
+    with pytest.raises((ValueError, TypeError), match=match):
         SecondOrder(**{"eps_g": 0.1, "eps_H": 0.3, **arguments})
 
 
@@ -562,6 +563,21 @@ def test_the_longer_search_determines_the_noise_of_searches():
     assert slacks == pytest.approx([less * many / few] * 2)
 
 
+def test_the_mean_hessian_of_a_batch_errs_with_the_stated_probability():
+    """At most 2d exp(-c m), as every bound by the eigenvalues of both signs."""
+    facts = dataclasses.replace(problem_of().facts("replace_one"), hessian_bound=1e3)
+    sampling, noise = dpa.WithoutReplacement(30), second_order.Noise()
+    few, many = (
+        sampling.fraction(facts.n)
+        * SecondOrder(
+            0.1, 0.3, sampling=sampling, shares=SHARES["short"], failure=failure
+        )._smallest_n(facts, noise, 10)
+        for failure in (0.1, 0.01)
+    )
+    c = math.log(10.0) / (many - few)
+    assert 2 * facts.d * math.exp(-c * few) == pytest.approx(0.1 / 20)  # of 20 queries
+
+
 def test_too_few_records_give_a_warning_with_n_min():
     problem = problem_of(n=100)
     method = SecondOrder(0.1, 0.3)
@@ -580,13 +596,15 @@ def test_too_few_records_give_a_warning_with_n_min():
         )
 
 
-def test_a_hessian_beyond_the_memory_is_refused_with_what_lanczos_takes():
+def test_a_hessian_beyond_the_memory_is_refused_with_what_lanczos_takes(monkeypatch):
     facts = dataclasses.replace(problem_of().facts("replace_one"), d=10**7)
     with pytest.raises(
         ValueError, match=r"d = 10000000 .*hessian='lanczos' takes about \d+ vectors"
     ):
         SecondOrder(0.1, 0.3).prepare(facts, None, "tightest")
     assert SecondOrder(0.1, 0.3, hessian="lanczos").prepare(facts, None, "tightest").iterations > 1
+    monkeypatch.delattr(second_order.os, "sysconf", raising=False)  # Windows: memory is unknown
+    assert SecondOrder(0.1, 0.3).prepare(facts, None, "tightest").iterations > 1
 
 
 @pytest.mark.slow

@@ -193,6 +193,13 @@ def test_runs_that_stop_early_return_an_iterate_made_so_far():
     np.testing.assert_array_equal(uniform.w, iterates[uniform.drawn, np.arange(400)])
 
 
+def test_the_longest_step_determines_the_warning():
+    problem = problem_of(regularizer=dpa.regularizers.L2(1.0))
+    method = dpa.methods.SGD([0.1, 10.0, 0.1], 3, dpa.Poisson(0.1), FLAT)
+    with pytest.warns(UserWarning, match=r"step_size 10 is above 2/mu = 2"):
+        dpa.minimize(problem, method, dpa.Budget(2.0, 1e-5, ADD), rng=0)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("output", ["last", "uniform", "average"])
 def test_a_step_that_diverges_stops_the_run_and_costs_the_whole_plan(output):

@@ -1,5 +1,6 @@
 """Baselines of Gao and Wright (2023): the trust-region subproblem, and the two methods."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -183,6 +184,16 @@ def test_half_of_the_budget_is_for_the_checks():
 def test_arguments_outside_their_ranges(build, match):
     with pytest.raises(ValueError, match=match):
         build()
+
+
+@pytest.mark.parametrize("method", [TrustRegion(0.3, 0.5), NoisyGradientDescent2NS(0.2, 0.5)])
+def test_how_many_records_are_enough_does_not_depend_on_how_many_there_are(method):
+    facts, budget = problem_of().facts("replace_one"), dpa.Budget.zcdp(1e3)
+    enough = [
+        method.prepare(dataclasses.replace(facts, n=n), budget, "tightest").n_min
+        for n in (10**6, 10**7)
+    ]
+    assert enough[0] == pytest.approx(enough[1]) and enough[0] < 10**6
 
 
 def test_the_point_with_the_smallest_gradient_is_checked_first():

@@ -124,6 +124,7 @@ def test_subsampling_variance_against_enumeration():
     bound = theory.subsampling_variance(S, 20, 1)
     assert 0.9 * bound < error <= bound
     assert theory.subsampling_variance(S, 5, 5) == 0.0
+    assert theory.subsampling_variance(0.1 * S, 20, 1) == pytest.approx(0.01 * bound)
 
 
 @given(

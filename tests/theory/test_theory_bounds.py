@@ -177,6 +177,7 @@ def test_horizon_of_a_one_step_method():
         ),
         (lambda: theory.nesterov_weights(0, 1.0, 0.1, 1.0), "iterations"),
         (lambda: theory.multistage_schedule(5, 0.1, 1.0, scale=1.5), "scale"),
+        (lambda: theory.multistage_schedule(5, 0.1, 1.0, first_stage=0), "first_stage"),
         (lambda: theory.multistage_schedule(5, 0.1, 1.0, p=0), "p must"),
         (lambda: theory.multistage_schedule(5, 2.0, 1.0), "L must"),
         (lambda: theory.multistage_weights([1.0, 0.5], [1, 1], 0.1, 1.0), "constant"),

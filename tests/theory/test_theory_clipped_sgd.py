@@ -520,6 +520,7 @@ def published(**change):
         (lambda: theory.light_tail_scale([1.0, 2.0], [1.5, -0.5]), "probabilities must lie in"),
         (lambda: theory.no_clipping_norm(1, 1, -1, 1, 1, 0.1), "rho"),
         (lambda: theory.clipped_sgd_bound(1, 1, 1, 10, 11, 1, 1, 1, 0.1), "batch_size"),
+        (lambda: theory.clipped_sgd_bound(1, 1, 1, 9, 9, 1, 1, 1, 0.1, distance=-1), "distance"),
         (lambda: theory.no_clipping_norm(1, 1, None, 1, 1, 0.1), "rho and interpolation_gap"),
         (
             lambda: theory.clipped_sgd_bound(1, 1, None, 10, 9, 1, 1, 1, 0.1, interpolation_gap=0),

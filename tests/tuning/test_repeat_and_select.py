@@ -234,7 +234,7 @@ def test_wrong_arguments_fail_before_anything_runs(change, error, message):
 def test_a_score_wants_a_budget_with_a_law():
     with pytest.raises(ValueError, match="pure or of zCDP"):
         PrivateLoss(PROBLEM, 1.0)(np.zeros(2), dpa.Budget(1.0, delta=1e-6), 0)
-    for output in (None, "text", np.zeros(3), object()):
+    for output in (None, "text", ["0.5", "text"], np.zeros(3), object()):
         with pytest.raises(TypeError, match="PrivateLoss scores weights of 2 numbers"):
             PrivateLoss(PROBLEM, 1.0)(output, dpa.Budget(1.0), 0)
     with pytest.raises(ValueError, match="clip"):
