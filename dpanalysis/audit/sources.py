@@ -190,9 +190,8 @@ def _seed_of(bit_generator: Any) -> Any:
     # After setting the state, or a jump, the seed no longer identifies the stream.
     if seed is None or pickle.dumps(type(bit_generator)(sequence).state) != state:
         return zlib.crc32(state)
-    seed = seed.tolist() if isinstance(seed, np.ndarray) else seed
-    parts = seed if isinstance(seed, (list, tuple)) else [seed]
-    return (*parts, *sequence.spawn_key) if sequence.spawn_key else seed
+    spawned = sequence.spawn_key
+    return (*np.array(seed, dtype=object).ravel(), *spawned) if spawned else seed
 
 
 class _RecordingState(_RandomState, metaclass=_SubstituteMeta):

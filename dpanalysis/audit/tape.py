@@ -165,6 +165,7 @@ class Tape:
 
     def note_seed(self, seed: Any, reseed: Callable[[], None]) -> bool:
         """Record a seed; keep ``reseed`` if a run drew it; return whether it is not constant."""
+        seed = seed.tolist() if isinstance(seed, np.ndarray) else seed
         site = (*_caller(), repr(seed))
         self.seeds.append(site)
         parts = seed if isinstance(seed, (list, tuple)) else [seed]
@@ -193,9 +194,10 @@ class Tape:
         return outcome
 
     def keep(self, value: Any) -> None:
-        """Store a drawn value that may become a seed."""
-        if isinstance(value, bytes) or (isinstance(value, (int, np.integer)) and value >= 1 << 16):
-            self.words.add(value)
+        """Store a drawn value, or the first ones of an array, that may become a seed."""
+        for each in value.ravel()[:16].tolist() if isinstance(value, np.ndarray) else [value]:
+            if isinstance(each, bytes) or (isinstance(each, (int, np.integer)) and each >= 1 << 16):
+                self.words.add(each)
 
     def record(self, draw: Draw, extreme: np.random.Generator | None) -> Any:
         """Record a draw of noise and return the value that the mechanism gets."""

@@ -50,6 +50,11 @@ KEPT = {
     "seed of secrets": lambda rng: np.random.default_rng(secrets.randbits(128)),
     "state of rng": lambda rng: np.random.RandomState(rng.integers(2**31)),
     "list of seeds": lambda rng: np.random.default_rng([1, rng.integers(2**31)]),
+    "array of seeds": lambda rng: np.random.default_rng(rng.integers(2**31, size=2)),
+    "state of an array": lambda rng: np.random.RandomState(rng.integers(2**31, size=(1, 2))[0]),
+    "spawned of an array": lambda rng: np.random.default_rng(
+        np.random.SeedSequence(rng.integers(2**31, size=2)).spawn(1)[0]
+    ),
     "spawned": lambda rng: np.random.default_rng(
         np.random.SeedSequence([7, int(rng.integers(2**31))]).spawn(1)[0]
     ),
@@ -390,6 +395,33 @@ def test_scipy_and_all_of_random_are_recorded():
     assert found.passed and "draws of betavariate noise" in str(found), str(found)
 
 
+def test_the_default_source_keeps_its_other_methods():
+    """scikit-learn's check_random_state(None) returns this object."""
+    states = []
+
+    def release(data, rng):
+        states.append(np.random.mtrand._rand.get_state()[0])
+        return data + rng.laplace()
+
+    assert audit.record(release, 0.0, 1.0, vectorized=False).passed and set(states) == {"MT19937"}
+
+
+def test_a_seed_that_one_run_leaves_to_the_others_is_a_note():
+    torch = pytest.importorskip("torch")
+    runs = []
+
+    def release(data, rng):
+        noisy = data + torch.randn(())
+        if not runs:
+            torch.manual_seed(3)
+        runs.append(noisy)
+        return noisy
+
+    with torch.random.fork_rng(devices=[]):
+        found = audit.record(release, 0.0, 1.0, vectorized=False)
+    assert found.passed and "PyTorch's default generator was seeded with 3" in str(found)
+
+
 RARE = 1e-5
 CHILDREN = {
     "default_rng": lambda rng: np.random.default_rng(rng.integers(2**63)).random(),
@@ -698,6 +730,16 @@ def test_a_run_whose_size_is_noisy_stays_small(seed):
     found = audit.record(synthetic, np.ones(50), np.ones(49), claim=2.0, rng=seed, vectorized=False)
     assert found.passed and max(sizes) < 1e8
     assert "times its usual size, with which runs grow" in str(found)
+
+
+def test_a_long_release_is_none_that_grows():
+    """Else its noise would not be made large enough to show what depends on it."""
+
+    def rounded(data, rng):
+        return np.round(data + rng.laplace(size=500))
+
+    found = audit.record(rounded, 0.0, 1.0, vectorized=False)
+    assert found.passed and "grow" not in str(found), str(found)
 
 
 @pytest.mark.parametrize("total", [100.0, 99.37])
