@@ -360,7 +360,7 @@ class _Stage(NamedTuple):
     counts: tuple[int, int]
     runs: int
     slope: float
-    share: float = 1.0
+    share: float
 
     def tested(self) -> Counts:
         """Return the counts in the order likelier input, other input."""

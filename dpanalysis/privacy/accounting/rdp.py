@@ -510,7 +510,7 @@ def rdp_poisson(orders: ArrayLike, rate: float, base_rdp: Curve, exact_pair: boo
 
     def cost(whole: Array) -> Array:
         j = np.arange(2.0, whole.max() + 1.0)
-        log_moments = (j - 1.0) * np.asarray(base_rdp(j)) + np.where(j > 2.0, log_factor, 0.0)
+        log_moments = (j - 1.0) * _curve(base_rdp, j) + np.where(j > 2.0, log_factor, 0.0)
         return _binomial_cost(whole, math.log(q) - log_keep, log_keep, _log_expm1(log_moments))
 
     return as_scalar(np.minimum(_between_integers(a, cost, _pure_limit(a, base, q)), base))
@@ -576,7 +576,7 @@ def _fixed_size(a: Any, s: float, base_rdp: Curve, pure: float = math.inf) -> An
 
     def cost(whole: Array) -> Array:
         j = np.arange(2.0, whole.max() + 1.0)
-        curve = np.asarray(base_rdp(j), dtype=np.float64)
+        curve = _curve(base_rdp, j)
         log_terms = (j - 1.0) * curve + np.minimum(math.log(2.0), j * log_pure)
         log_terms[0] = min(log_terms[0], math.log(4.0) + float(_log_expm1(curve[0])))
         return _binomial_cost(whole, math.log(s), 0.0, log_terms)
