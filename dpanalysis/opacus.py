@@ -124,7 +124,7 @@ class PerSampleAdaptive(_Weighted):
     ----------
     optimizer : torch.optim.Optimizer
         Optimizer whose steps use the noisy sums.
-    r : float
+    r : float, default=0.1
         Stabilizer r > 0.
     **arguments
         Arguments of ``opacus.optimizers.DPOptimizer``: ``noise_multiplier``, ``max_grad_norm``,

@@ -199,6 +199,11 @@ def test_a_parameter_frozen_between_the_parts_of_a_batch_is_refused():
         optimizer.step()
 
 
+@pytest.mark.parametrize("name", RULES)
+def test_the_stabilizer_is_a_tenth_unless_it_is_given(name):
+    assert private(name, *data())[1].r == 0.1
+
+
 def test_what_cannot_be_done_is_named():
     X, y = data()
     with pytest.raises(ValueError, match="needs the gradients of single samples"):
