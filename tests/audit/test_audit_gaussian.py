@@ -3,6 +3,7 @@
 All seeds are fixed. Tests whose result depends on them compute the bounds on their counts.
 """
 
+import inspect
 import math
 
 import numpy as np
@@ -30,6 +31,11 @@ AT_MU = {
     "number": (gaussian(), 1.0),
     "vector": (vector, float(np.linalg.norm(np.linalg.solve(MIXING, [0.0, 0.0, 0.3])))),
 }
+
+
+def test_false_alarms_are_as_rare_by_default_as_without_the_assumption():
+    one, other = (inspect.signature(each).parameters for each in (verify_gaussian, verify_privacy))
+    assert one["confidence"].default == other["confidence"].default
 
 
 @pytest.mark.slow

@@ -19,6 +19,16 @@ LIMITS = st.one_of(
 )
 
 
+@given(LIMITS, st.integers(0, 64), st.integers(1, 63))
+def test_the_level_of_a_pair_is_the_smallest_that_allows_it(limit, p, q):
+    p, q = p / 64, q / 64
+    level = float(limit.level(p, q))
+    if math.isfinite(level):
+        assert limit.most(q, level - 1e-6) < p <= limit.most(q, level + 1e-6)
+    else:
+        assert limit.most(q, -40.0) >= p if level < 0.0 else p == 1.0
+
+
 def enumerated(counts, limit, level, miss, points=400):
     """The p-value by its definition, on a grid of the curve: never above the supremum."""
     n = counts.runs

@@ -8,7 +8,7 @@ import pytest
 import scipy.sparse as sp
 
 from dpanalysis import ERM, RowBound, clipping, losses
-from dpanalysis.kernels.array_api import Total
+from dpanalysis.kernels.array_api import Total, product_sum
 from dpanalysis.kernels.rounding import BLOCK_ROWS, DOUBLE, SINGLE, TINY, sum_rounding
 from dpanalysis.problems.rows.checks import recheck_slack
 
@@ -45,6 +45,29 @@ def test_a_block_of_an_array_sum_has_at_most_so_many_rows():
         block = total.open(rows)
         block += term
     assert total.close() == 2.0**53 + 2.0
+
+
+class _Additions:
+    """A number that counts the additions which its terms have gone through, at most."""
+
+    def __init__(self, count=0):
+        self.count = count
+
+    def __mul__(self, other):
+        return _Additions()
+
+    def __add__(self, other):
+        return _Additions(1 + max(self.count, getattr(other, "count", 0)))
+
+    __radd__ = __add__
+
+
+@pytest.mark.parametrize("blocks", [1, 3, 20])
+def test_a_product_adds_no_term_more_often_than_the_proof_says(blocks):
+    n = blocks * BLOCK_ROWS + 5
+    terms = np.array([_Additions() for _ in range(n)])[:, None]
+    (total,) = product_sum(terms, terms).ravel()
+    assert total.count <= BLOCK_ROWS + n // 2048 + 1
 
 
 @pytest.mark.parametrize(

@@ -314,3 +314,12 @@ def test_a_coefficient_near_the_end_of_the_numbers_is_not_rounded_up(form, clip_
         w = np.zeros((4 if form == "csr" else 1, 1))
         total = problem.sums(w, clipping=clipping.Flat(clip_norm), value=False).gradient
         assert (np.abs(np.asarray(total)) <= rows * clip_norm * (1 + 1e-13)).all()
+
+
+def test_scaled_sparse_rows_keep_their_shape_and_the_order_of_their_entries():
+    X = sp.csr_array(
+        (np.array([2.0, 3.0, 5.0]), np.array([2, 0, 1]), np.array([0, 2, 3, 3])), (3, 5)
+    )
+    scaled = array_api.scaled_rows(X, np.array([0.5, 2.0, 7.0]))
+    np.testing.assert_array_equal(scaled.toarray(), np.diag([0.5, 2.0, 7.0]) @ X.toarray())
+    assert scaled.indices.tolist() == [2, 0, 1]

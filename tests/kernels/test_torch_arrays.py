@@ -42,6 +42,13 @@ def test_sparse_tensors_are_refused_by_name(kind):
             build(kind, rows, np.array([1.0, -1.0, 1.0, -1.0]))
 
 
+@pytest.mark.parametrize("kind", ["ERM", "Softmax"])
+def test_hessians_are_added_in_double_precision(kind):
+    host, away = build(kind, X, Y), build(kind, torch.tensor(X), torch.tensor(Y))
+    w = np.linspace(-1.0, 1.0, host.d)
+    np.testing.assert_allclose(away.hessian(w), host.hessian(w), rtol=1e-12, atol=1e-14)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["float64", "float32"])
 @pytest.mark.parametrize("kind", ["ERM", "Softmax", "MLP"])

@@ -190,6 +190,15 @@ def test_bad_scales_raise(draw, wrong):
 
 
 @pytest.mark.parametrize("source", ["os", 0])
+def test_without_noise_equal_numbers_stay_in_order(source):
+    values = [k % 3 for k in range(60)]
+    found = mechanisms.smallest(
+        mechanisms.random_source(source), values, np.zeros(60), "gumbel", 0.0, 60
+    )
+    assert found.tolist() == sorted(range(60), key=values.__getitem__)
+
+
+@pytest.mark.parametrize("source", ["os", 0])
 @pytest.mark.parametrize(
     ("change", "match"),
     [

@@ -448,6 +448,11 @@ def test_solve_least_squares_with_more_features_than_samples():
     np.testing.assert_allclose(X @ w, y, atol=1e-9)
 
 
+def test_solve_reaches_a_minimizer_far_from_zero_without_a_warning():
+    X, w = draw(50, 3)[0], 1e12 * np.array([3.0, -1.0, 0.5])
+    np.testing.assert_allclose(ERM(X, X @ w, losses.SquaredError()).solve(), w, rtol=1e-9)
+
+
 def test_solve_warns_where_there_is_no_minimizer():
     X = np.array([[1.0, 0.3], [2.0, -0.1], [-1.0, 0.5]])
     with pytest.warns(RuntimeWarning, match="no minimizer reached: the gradient's norm is"):

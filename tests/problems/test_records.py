@@ -189,12 +189,13 @@ def test_rows_that_have_grown_are_refused_before_anything_is_spent(
     d=st.integers(1, 5),
     order=st.sampled_from([1, 2]),
     dtype=st.sampled_from([np.float32, np.float64]),
-    kind=st.sampled_from(["dense", "many", "csr"]),
+    kind=st.sampled_from(["dense", "many", "csr", "strict"]),
     exponent=st.integers(-320, 307),
     seed=st.integers(0, 2**20),
 )
 @example(6, 5, 1, np.float32, "dense", 9, 0)
 @example(6, 5, 2, np.float64, "dense", -200, 0)
+@example(6, 5, 1, np.float32, "strict", 0, 0)
 def test_data_that_nobody_changed_pass_and_grown_ones_do_not(
     n, d, order, dtype, kind, exponent, seed
 ):
@@ -205,8 +206,8 @@ def test_data_that_nobody_changed_pass_and_grown_ones_do_not(
             rng.normal(size=(n, d)) * 10.0 ** min(exponent, 30 if dtype == np.float32 else 306)
         ).astype(dtype)
     bounds = [RowBound(order, float(rng.choice([1.0, 1e-3, 1e3])))]
-    sparse = kind == "csr"
-    data = sp.csr_array(X) if sparse else X
+    form = {"csr": sp.csr_array, "strict": array_api_strict.asarray}.get(kind, np.asarray)
+    data = form(X.copy())
     scale = row_scale(data, bounds)
     kept = row_norms(data, 2) * (1.0 if scale is None else scale)
     with mock.patch.object(checks, "_MANY", 1 if kind == "many" else 1000):
@@ -215,9 +216,8 @@ def test_data_that_nobody_changed_pass_and_grown_ones_do_not(
         i = int(rng.integers(n))
         if kept[i] > 0.0:
             X[i] *= 1.5
-            grown = sp.csr_array(X) if sparse else X
             with pytest.raises(ValueError, match=f"row {i} had"):
-                check_unchanged(grown, scale, bounds, kept)
+                check_unchanged(form(X), scale, bounds, kept)
 
 
 def test_what_may_have_grown_unseen_is_public_and_small():
