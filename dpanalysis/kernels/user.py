@@ -54,17 +54,11 @@ def _compiled(function: Callable[..., Any]) -> Any:
     return njit(**_OPTIONS)(function)
 
 
-# Both propagate NaN.
-_maximum = _compiled(lambda a, b: a if (a > b) | (a != a) else b)
-_minimum = _compiled(lambda a, b: a if (a < b) | (a != a) else b)
-
 SCALARS = ModuleType("dpanalysis.kernels.SCALARS")
 vars(SCALARS).update({name: item for name, item in vars(np).items() if name[:2] != "__"})
 vars(SCALARS).update(
     where=_compiled(lambda condition, first, second: first if condition else second),
-    maximum=_maximum,
-    minimum=_minimum,
-    clip=_compiled(lambda x, low, high: _minimum(_maximum(x, low), high)),
+    clip=_compiled(lambda x, low, high: np.minimum(np.maximum(x, low), high)),
     zeros_like=_compiled(lambda x: 0.0),
     ones_like=_compiled(lambda x: 1.0),
     full_like=_compiled(lambda x, value: value),
