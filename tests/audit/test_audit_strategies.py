@@ -104,6 +104,12 @@ def test_labels_of_regression_are_numbers():
     assert labeled == 0.0
 
 
+@pytest.mark.parametrize("label", [-1.0, 1.0])
+def test_each_label_is_drawn(label):
+    find(strategies.neighbouring_datasets(n=2), lambda pair: label in pair[0][1])
+    find(strategies.erm_problems(n=2, loss=losses.Hinge()), lambda problem: label in problem._y)
+
+
 def test_a_counterexample_shrinks_to_one_that_can_be_read():
     """One row suffices to show that a mean has the sensitivity 2, not 1."""
     pair = find(

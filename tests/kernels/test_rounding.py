@@ -1,13 +1,18 @@
-"""The rounding bound for sums over records, against exact arithmetic; tiny coefficients."""
+"""The rounding bound for sums, against exact arithmetic; tiny coefficients; functions."""
 
+import math
 from fractions import Fraction
 
 import array_api_strict as xp
+import mpmath as mp
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dpanalysis import ERM, RowBound, clipping, losses
+from dpanalysis.kernels import scalar
 from dpanalysis.kernels.array_api import Total, product_sum
 from dpanalysis.kernels.rounding import BLOCK_ROWS, DOUBLE, SINGLE, TINY, sum_rounding
 from dpanalysis.problems.rows.checks import recheck_slack
@@ -96,3 +101,21 @@ def test_coefficients_below_the_smallest_add_exactly_nothing(matrix):
         rule = clipping.Flat(times * TINY)
         found = problem.sums(np.zeros(2), clipping=rule, value=False).gradient
         assert np.asarray(found).any() == any_left
+
+
+FUNCTIONS = {
+    "log": (scalar.log_any, mp.log, (5e-324, 1.7e308)),
+    "log1p": (scalar.log1p_any, mp.log1p, (math.nextafter(-1.0, 0.0), 1.7e308)),
+    "exp": (scalar.exp_any, mp.exp, (-708.0, 709.78)),
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+@given(st.data())
+def test_elementary_functions_have_the_error_stated(name, data):
+    found, exact, (low, high) = FUNCTIONS[name]
+    near = st.floats(max(low, -1e-3), 1e-3) | st.floats(0.5, 2.0)
+    x = data.draw(st.sampled_from([low, high]) | near | st.floats(low, high))
+    with mp.workdps(60):
+        error = abs(mp.mpf(found(x)) - exact(mp.mpf(x)))
+        assert error <= 1e-15 * abs(exact(mp.mpf(x)))
