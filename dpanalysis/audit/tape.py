@@ -58,6 +58,7 @@ COINS = frozenset(
 )
 SET, COPIED, OUTSIDE = "set", "copied", "outside"
 _HASHED = 16  # bytes of the shortest cryptographic key
+_WRITTEN = 9  # a seed of more characters counts as drawn: few people write such
 _names: Counter[str] = Counter()  # file name -> number of files of that name that have drawn
 _REFUSED = 8  # calls that raise OutOfTime; unlimited, a catch-all retry loop would never end
 
@@ -169,7 +170,12 @@ class Tape:
         site = (*_caller(), repr(seed))
         self.seeds.append(site)
         parts = seed if isinstance(seed, (list, tuple)) else [seed]
-        if any(isinstance(part, (int, np.integer, bytes)) and part in self.words for part in parts):
+        drawn = any(
+            len(str(part)) > _WRITTEN
+            or (isinstance(part, (int, np.integer, bytes)) and part in self.words)
+            for part in parts
+        )
+        if drawn:
             self.reseeders.append(reseed)
         return site not in self.constant
 

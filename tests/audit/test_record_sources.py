@@ -59,6 +59,10 @@ KEPT = {
         np.random.SeedSequence([7, int(rng.integers(2**31))]).spawn(1)[0]
     ),
     "bytes": lambda rng: random.Random(secrets.token_bytes(16)),
+    "text": lambda rng: random.Random(secrets.token_hex(16)),
+    "uuid": lambda rng: random.Random(uuid.uuid4().int),
+    "float": lambda rng: random.Random(random.random()),
+    "words": lambda rng: np.random.RandomState(np.frombuffer(rng.bytes(32), dtype=np.uint32)),
 }
 
 
@@ -71,6 +75,12 @@ def test_noise_of_kept_sources_does_not_repeat(name):
         audit.record(release, 0.0, 1.0)
         found.append([release.noise() for _ in range(3)])
     assert not set(found[0]) & set(found[1])
+
+
+def test_a_kept_source_with_a_seed_that_is_written_keeps_its_stream():
+    release = Release(lambda rng: np.random.default_rng(20261201))
+    audit.record(release, 0.0, 1.0)
+    assert release.noise() in np.random.default_rng(20261201).laplace(0.0, 1.0, 10_000)
 
 
 # Threads
