@@ -8,6 +8,7 @@ import pytest
 from tests.mutants.__main__ import ROOT, all_faults, classes, drawn, stored, stories
 from tests.mutants.operators import faults
 from tests.mutants.report import CLASSES, interval, report
+from tests.mutants.trial import Copies
 
 SOURCE = '''
 """A module."""
@@ -106,21 +107,29 @@ def test_what_is_stored_fits_the_code():
 
 
 @cache
-def slow_tests(file):
-    """Return the names of the functions of a test file that are marked slow."""
-    functions = ast.walk(ast.parse((ROOT / file).read_text("utf-8")))
+def functions(file):
+    """Return the names of the functions of a test file, and whether they are marked slow."""
+    nodes = ast.walk(ast.parse((ROOT / file).read_text("utf-8")))
     return {
-        function.name
-        for function in functions
-        if isinstance(function, ast.FunctionDef)
-        and any("mark.slow" in ast.unparse(each) for each in function.decorator_list)
+        node.name: any("mark.slow" in ast.unparse(each) for each in node.decorator_list)
+        for node in nodes
+        if isinstance(node, ast.FunctionDef)
     }
 
 
-def test_what_is_noticed_is_noticed_without_the_slow_tests():
+def test_what_is_noticed_is_noticed_by_a_test_that_exists_and_is_not_slow():
     """A fault is stored with the first test that noticed it."""
     by = [by for verdict, by in stored().values() if verdict == "noticed"]
     by += [by for _, by in stories().values()]
     named = {tuple(each.partition("[")[0].split("::")) for each in by if "::" in each}
-    assert len(named) > 200 and slow_tests("tests/test_kuru_figures.py")
-    assert not [(file, *rest) for file, *rest in named if rest[-1] in slow_tests(file)]
+    assert len(named) > 200 and any(functions("tests/test_kuru_figures.py").values())
+    assert not [(file, *rest) for file, *rest in named if functions(file).get(rest[-1], True)]
+
+
+def test_a_test_that_is_gone_does_not_notice_a_fault():
+    fault = next(each for each in all_faults().values() if each.file.endswith("budget.py"))
+    with (
+        Copies(1) as copies,
+        pytest.raises(ValueError, match=r"no test .*::gone"),
+    ):
+        copies.try_test(fault, "tests/test_mutants.py::gone")

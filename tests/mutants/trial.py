@@ -153,6 +153,9 @@ class Copies:
         return "alive", f"{len(affordable)} of {len(tests)} tests"
 
     def try_test(self, fault: Fault, test: str) -> bool:
-        """Return whether one test notices the fault."""
+        """Return whether one test notices the fault; ValueError if there is no such test."""
         with self.holding(fault) as (place, kernels):
-            return run_tests([test], place, kernels, 120.0) is not None
+            ended = run_tests([test], place, kernels, 120.0)
+        if ended == "pytest ended with 4":
+            raise ValueError(f"no test {test}")
+        return ended is not None
