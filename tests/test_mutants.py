@@ -85,15 +85,22 @@ def test_the_interval_covers_the_share(noticed, tried):
     assert interval(20, 20)[0] == pytest.approx(0.025 ** (1 / 20))  # Clopper and Pearson (1934)
 
 
-def test_the_report_leaves_equivalent_faults_out_of_the_share():
+def test_the_report_estimates_from_first_tries_and_leaves_equivalent_faults_out():
     results = {
         "dpanalysis/a.py::f | one": ("noticed", "a test"),
         "dpanalysis/a.py::f | two": ("alive", "3 of 3 tests"),
         "dpanalysis/a.py::f | three": ("alive", "3 of 3 tests"),
+        "dpanalysis/a.py::f | four": ("noticed", "a test written since"),
+        "dpanalysis/a.py::f | five": ("noticed", "a test"),
     }
-    page = report(results, {"dpanalysis/a.py::f | two": ("equivalent", "the same")}, 9)
-    assert "1 change nothing, 0 only speed" in page and "50.0 % of those" in page
-    assert "| a.py | 3 | 1 | 1 | 0 | 1 | 50.0 | 1 to 99 |" in page
+    known = {"dpanalysis/a.py::f | two": ("equivalent", "the same")}
+    first = dict.fromkeys(list(results)[1:4], "alive") | {"gone": "alive"}
+    first["dpanalysis/a.py::f | one"] = "noticed"
+    page = report(results, known, 9, first)
+    assert "1 change nothing, 0 only speed or a message, 1 a result" in page
+    assert "last 4, before that, they noticed 1 of 3 that change a result: 33.3%" in page
+    assert "| a.py | 5 | 3 | 1 | 0 | 1 | 75.0 | 19 to 99 |" in page
+    assert "before that" not in report(results, known, 9, {})
 
 
 def test_what_is_stored_fits_the_code():

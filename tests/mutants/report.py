@@ -31,10 +31,36 @@ def _row(name: str, kinds: list[str]) -> str:
     return "| " + " | ".join(str(cell) for cell in cells) + " |"
 
 
+def _share(noticed: int, missing: int) -> str:
+    low, high = interval(noticed, noticed + missing)
+    share = noticed / (noticed + missing)
+    return f"{share:.1%} (95 % interval: {100.0 * low:.1f} to {100.0 * high:.1f})"
+
+
+def _first_tries(kinds: Mapping[str, str], first: Mapping[str, str]) -> str:
+    """Return a sentence about the first tries, ``kinds`` being what is known of them now."""
+    noticed = sum(first[key] == "noticed" for key in kinds)
+    now = [kind for key, kind in kinds.items() if first[key] != "noticed"]
+    missing = sum(kind in ("noticed", "missing test") for kind in now)
+    if not noticed + missing:
+        return ""
+    return (
+        f" Of the last {len(kinds)}, before that, they noticed {noticed} of {noticed + missing} "
+        f"that change a result: {_share(noticed, missing)}."
+    )
+
+
 def report(
-    results: Mapping[str, tuple[str, str]], classes: Mapping[str, tuple[str, str]], total: int
+    results: Mapping[str, tuple[str, str]],
+    classes: Mapping[str, tuple[str, str]],
+    total: int,
+    first: Mapping[str, str],
 ) -> str:
-    """Return the report: a summary, tables by folder and module, and every survivor."""
+    """Return the report: a summary, tables by folder and module, and every survivor.
+
+    ``first`` has the verdicts of first tries: tests were written for survivors, so that only they
+    estimate the share of other faults that are noticed.
+    """
     kinds: dict[str, str] = {}
     for key, (verdict, _) in results.items():
         missing = ("missing test", "not looked at yet")
@@ -47,16 +73,14 @@ def report(
         modules[file].append(kind)
     every = list(kinds.values())
     noticed, missing = every.count("noticed"), every.count("missing test")
-    low, high = interval(noticed, noticed + missing)
-    share = 100.0 * noticed / (noticed + missing)
     lines = [
         "# Faults put in by a machine",
         "",
         f"Of {len(every)} one-line faults, drawn from {total} in what privacy rests on, the tests "
         f"notice {noticed}; of the others {every.count('equivalent')} change nothing, "
-        f"{every.count('cosmetic')} only speed or a message, {missing} a result: {share:.1f} % of "
-        f"those that change one are noticed (95 % interval: {100.0 * low:.1f} to "
-        f"{100.0 * high:.1f}).",
+        f"{every.count('cosmetic')} only speed or a message, {missing} a result. Tests were "
+        "written for those that survived at first."
+        + _first_tries({key: kinds[key] for key in first if key in kinds}, first),
         "",
         "Written by `python -m tests.mutants report` from `results.csv` and `survivors.toml`.",
         "Shares in the tables are of all faults that are not equivalent, those of speed and of",
