@@ -104,7 +104,7 @@ class Method(ABC):
         """
 
     def length(self, plan: Any) -> int | None:
-        """Return the number of iterations if it is fixed in advance, else None."""
+        """Return how many iterations replicates make together, if that is fixed in advance."""
         return None
 
     def resume(

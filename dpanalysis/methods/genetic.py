@@ -133,10 +133,6 @@ class GeneticSearch(Method):
             points = np.concatenate([chosen, self._children(chosen, mutation, random)])
             mutation *= self.shrink
 
-    def length(self, plan: float) -> int:
-        """Return the number of generations."""
-        return self.generations
-
     def _query(self, points: np.ndarray, scale: float, count: int) -> NoisyMin:
         return NoisyMin(points, self.clip_loss, scale, count=count)
 

@@ -51,10 +51,6 @@ class OneShot(Method):
         """Yield the answer."""
         yield Step(oracle.ask(plan, FULL))
 
-    def length(self, plan: Query) -> int:
-        """Return 1."""
-        return 1
-
 
 @dataclass(frozen=True, repr=False)
 class OutputPerturbation(OneShot):
@@ -316,10 +312,6 @@ class Quantiles(Method):
     def run(self, w: np.ndarray, oracle: PrivateOracle, plan: Any) -> Iterator[Step]:
         """Yield all quantiles at once."""
         yield Step(np.array([oracle.ask(query, FULL) for query in plan]))
-
-    def length(self, plan: Any) -> int:
-        """Return 1."""
-        return 1
 
 
 def _noise_law(budget: Budget | None) -> str:
