@@ -299,10 +299,9 @@ class QueryCounter:
 
     @property
     def left(self) -> float:
-        """Remaining budget, in the filter's units; infinite without a budget."""
+        """Remaining budget, in the filter's units."""
         price = self._plan.price
-        if price is None:
-            return math.inf
+        assert price is not None
         return price.limit - sum(map(price.cost, self._oracle.ledger.events))
 
     def gradient(self, w: np.ndarray, noise: Noise) -> np.ndarray:
