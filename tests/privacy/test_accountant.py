@@ -453,6 +453,25 @@ def test_calibration_at_the_ends_of_the_bracket():
         calibrate(run, Budget(1.0, 1e-5), (2.0, 1.0))
     with pytest.raises(ValueError, match="tol must lie in"):
         calibrate(run, Budget(1.0, 1e-5), (1.0, 2.0), tol=0.0)
+    with pytest.raises(TypeError, match=r"bracket must be \(low, high\), got 1.0"):
+        calibrate(run, Budget(1.0, 1e-5), 1.0)
+    with pytest.raises(TypeError, match="make_events must be a function of a number"):
+        calibrate(1.0, Budget(1.0, 1e-5), (1.0, 2.0))
+
+
+@pytest.mark.parametrize("part", [0.5, 0.8, 0.95, 0.9999])
+def test_calibration_stays_within_its_bracket(part):
+    """Wherever its lower end is: there may be no events for less noise."""
+    asked = []
+
+    def run(sigma):
+        asked.append(sigma)
+        return Gaussian(sigma, 1.0)
+
+    best = calibrate(run, Budget(1.0, 1e-5), (0.1, 100.0))
+    asked.clear()
+    assert calibrate(run, Budget(1.0, 1e-5), (part * best, 100.0)) == pytest.approx(best, rel=1e-6)
+    assert part * best * (1.0 - 1e-15) <= min(asked) and max(asked) <= 100.0 * (1.0 + 1e-15)
 
 
 @pytest.mark.slow

@@ -305,8 +305,6 @@ def plan_order(events: Events, budget: Budget) -> float:
 
 def order_of_most(events: Sequence[Event], budget: Budget) -> float:
     """Return the order at which a filter with ``budget`` affords most iterations of ``events``."""
-    if budget.delta == 0.0:
-        raise ValueError(f"budget must have delta > 0 to have a best order, got {budget!r}")
     orders = np.unique(np.round(np.geomspace(2.0, 2.0**15, 100)))
     cost = np.sum([event.rdp_cost(orders) for event in events], axis=0, dtype=np.float64)
     slack = np.log1p(-1.0 / orders) - (np.log(budget.delta) + np.log(orders)) / (orders - 1.0)
@@ -405,13 +403,9 @@ def calibrate(
         tried.add(log_parameter)
         return excess(log_parameter)
 
-    root = float(optimize.toms748(recorded_excess, *ends, xtol=step, rtol=1e-14))
-    # The result must fit: if none of the tried values near the root does, walk up, doubling steps.
-    fits = min(each for each in tried if excess(each) <= 0.0)
-    while root + step < fits and excess(root) > 0.0:
-        root, step = root + step, 2.0 * step
-        fits = root if excess(root) <= 0.0 else fits
-    return math.exp(fits)
+    optimize.toms748(recorded_excess, *ends, xtol=step, rtol=1e-14)
+    # The upper end of the last bracket was tried, and fits; the root is its middle.
+    return math.exp(min(each for each in tried if excess(each) <= 0.0))
 
 
 def _narrow_bracket(excess: Callable[..., float], low: float, high: float) -> tuple[float, float]:
