@@ -17,6 +17,8 @@ from dpanalysis import methods as M
 from dpanalysis.methods.base import Method, Step
 from dpanalysis.privacy.budget import Filter, Plan
 from dpanalysis.privacy.events import Pure
+from dpanalysis.privacy.mechanisms import SystemRandom
+from dpanalysis.privacy.oracle import PrivateOracle
 
 BUDGET = dpa.Budget(1.0, 1e-5)
 BOUND = dpa.RowBound(2, 3.0**0.5)
@@ -206,6 +208,15 @@ def test_a_copy_of_a_filter_does_not_tell_the_seeds_of_the_noise():
     result = dpa.minimize(logistic(), M.AdaptiveGD(rho=5e-3, selection_rho=5e-3), BUDGET, record=())
     states = [state for state, _ in result.guard._seeds]
     assert states and not any(state in pickle.dumps(result) for state in states)
+
+
+def test_what_was_released_without_a_guard_stays_in_the_ledger():
+    """Its noise stays exact if that of the earlier process was."""
+    problem = logistic()
+    for noise in ("exact", "floating point"):
+        oracle = PrivateOracle(problem, problem.facts("replace_one"), None, [SystemRandom()])
+        oracle.charge_again([(Pure(0.5), 3)], noise)
+        assert oracle.ledger.runs == ((Pure(0.5), 3),) and oracle.ledger.noise == noise
 
 
 FORKS = """

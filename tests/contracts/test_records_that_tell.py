@@ -246,6 +246,17 @@ def test_no_event_pays_for_another(refund, ask):
         ask(refund)
 
 
+def test_no_event_pays_for_another_at_the_order_of_a_filter_alone():
+    class AtFour(Event):
+        def rdp_cost(self, orders):
+            return np.where(np.asarray(orders) == 4.0, -1.0, 1.0)
+
+    guard = Filter(dpa.Budget(9.0, 1e-5), order=4.0)
+    with pytest.raises(ValueError, match=r"an event must cost 0 or more, .* it costs -1.0"):
+        guard.spend(AtFour())
+    assert guard.spent == 0.0
+
+
 @pytest.mark.parametrize("store", [np.asarray, sp.csr_array])
 def test_no_setting_of_numpy_tells_of_a_tiny_mean(store):
     """The only record with a feature made a sum of 1e-310, which underflows when divided by n."""

@@ -40,7 +40,10 @@ def test_rungs_are_exact_and_units_cancel():
 )
 def test_pure_losses(cap, shared, loss):
     assert AboveThreshold("laplace", 2.0, 4.0, 1.0, cap, shared).pure_cost() == loss
-    assert AboveThreshold("laplace", 2.0, 4.0, 0.0, cap, shared).pure_cost() == 0.0
+    free = AboveThreshold("laplace", 2.0, 4.0, 0.0, cap, shared)
+    assert free.pure_cost() == 0.0 and free.rdp_cost([2.0, 8.0]).tolist() == [0.0, 0.0]
+    assert AboveThreshold("laplace", 1.0, 1.0, 0.0, 1, shared).no_worse(free)
+    assert not AboveThreshold("laplace", 1.0, 1.0, 0.0, 1, not shared).no_worse(free)
 
 
 def test_a_tiny_sensitivity_needs_no_cap():

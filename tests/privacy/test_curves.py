@@ -93,10 +93,17 @@ def test_every_point_bounds_every_test(name):
     np.testing.assert_allclose(below, 1.0 - np.exp(-loss) * (1.0 - delta), atol=1e-12)
 
 
+@pytest.mark.parametrize("noise", [Gaussian, Laplace])
+def test_what_no_record_changes_loses_nothing(noise):
+    curve = privacy_curve(noise(1.0, 0.0), REPLACE)
+    assert curve.epsilon(0.0) == curve.delta(0.0) == curve.advantage() == 0.0
+
+
 @settings(max_examples=20)
 @given(st.floats(0.05, 4.0))
 def test_points_of_a_gaussian_against_its_closed_form(mu):
     exact = PrivacyCurve(mu=mu)
+    assert exact.epsilon(0.0) == math.inf
     normal = special.ndtr(special.ndtri(1.0 - ALPHAS) - mu)
     np.testing.assert_allclose(exact.tradeoff(ALPHAS), normal, rtol=1e-9, atol=1e-300)
     assert exact.advantage() == pytest.approx(2.0 * special.ndtr(0.5 * mu) - 1.0, rel=1e-12)

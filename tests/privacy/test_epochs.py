@@ -582,6 +582,11 @@ def test_batches_never_cost_more_than_all_records_at_once(batches, noise):
     assert found <= whole * (1.0 + 1e-6)
 
 
+def test_an_epoch_of_what_no_record_changes_costs_nothing():
+    epoch = Epoch(BallsInBins(5), [Gaussian(1.0, 0.0)])
+    assert privacy.epsilon(epoch, 1e-5, ADD, "pld") == 0.0
+
+
 def test_an_epoch_that_no_grid_holds_costs_what_it_does_without_batches():
     event = Gaussian(1e4, 1.0)
     found = privacy.epsilon(Epoch(BallsInBins(10_000), [event]), 1e-5, ADD)

@@ -411,6 +411,14 @@ def test_coarser_pairs_dominate(loss, mu, step):
     assert (rounded.remove(t) >= pair.remove(t) - 1e-12).all()
 
 
+def test_very_many_pairs_are_merged_into_fewer_that_cost_little_more(monkeypatch):
+    run = {Sampled(Poisson(0.5), [Gaussian(s, 1.0)]): 1 for s in np.linspace(5.0, 6.0, 30)}
+    each = pld_epsilon(run, 1e-5)
+    monkeypatch.setattr("dpanalysis.privacy.accounting.pld._MOST_PAIRS", 10)
+    assert len(pairs_of(run)) <= 10
+    assert each < pld_epsilon(run, 1e-5) < 1.1 * each
+
+
 def test_gaussians_without_sampling_become_one_pair():
     pairs = pairs_of({Gaussian(1.0, 0.3): 100, Gaussian(1.0, 0.4): 100, Pure(0.1): 2})
     assert len(pairs) == 2 and {round(p.mu, 12): c for p, c in pairs.items()} == {5.0: 1, 0.0: 2}
@@ -544,6 +552,7 @@ def test_epsilon_of_a_loss_is_that_of_dp_accounting(seed, monkeypatch):
             monkeypatch.setattr("dpanalysis.privacy.accounting.pld._BLOCK", block)
             ours.add(_epsilon_at(delta, width, first, probabilities, infinite))
         assert len(ours) == 1 and ours.pop() == pytest.approx(expected, rel=1e-9, abs=1e-12)
+    assert _epsilon_at(0.6, width, first, 0.5 * probabilities, 0.0) == 0.0  # more than all mass
 
 
 def test_rare_large_losses_need_no_fine_grid():

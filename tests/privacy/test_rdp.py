@@ -84,7 +84,11 @@ def test_closed_forms_are_ordered(a, loss):
 
 @given(a=st.floats(1.01, 100.0), loss=st.floats(0.0, 30.0))
 def test_a_batch_of_everything_is_not_amplified(a, loss):
-    assert rdp_pure_poisson(a, 1.0, loss) == rdp_pure(a, loss)
+    base = rdp_pure(a, loss)
+    assert rdp_pure_poisson(a, 1.0, loss) == base
+    assert rdp_poisson(a, 1.0, lambda a: rdp_pure(a, loss)) == base
+    assert rdp_without_replacement(a, 5, 5, lambda a: rdp_pure(a, loss)) == base
+    assert rdp_poisson(a, 0.0, lambda a: rdp_pure(a, loss)) == 0.0  # a batch of nothing
     assert math.isinf(rdp_pure_poisson(a, 0.5, math.inf))
 
 
@@ -379,6 +383,11 @@ def test_bad_arguments_raise(call):
         call()
 
 
+def test_a_cost_that_is_no_function_is_named():
+    with pytest.raises(TypeError, match="base_rdp must be a function of the orders"):
+        rdp_poisson(2.0, 0.5, 1.0)
+
+
 @pytest.mark.parametrize("multiplier", [1e-5, 1e-3, 0.03])
 def test_tiny_noise_at_real_orders_costs_no_memory(multiplier):
     """The integral would need order/multiplier**2 cells; sampling never increases the cost."""
@@ -461,6 +470,15 @@ def test_costs_at_very_many_orders_are_chords_just_above():
         exact = np.concatenate([cost(part) for part in np.array_split(whole, 16)])
         found = cost(whole)
         assert (found >= exact * (1.0 - 1e-12)).all() and (found <= exact * (1.0 + 1e-3)).all()
+
+
+def test_repetitions_within_a_batch_cost_what_their_releases_do():
+    """Those of an exact pair have one too: without it their cost would have the factor 3."""
+    orders, once = np.array([2.0, 8.0, 64.0]), Laplace(3.0, 1.0)
+    costs = [
+        Sampled(Poisson(0.1), batch).rdp_cost(orders) for batch in ([Repeated(once, 3)], [once] * 3)
+    ]
+    np.testing.assert_allclose(*costs, rtol=1e-12)
 
 
 def test_batches_of_batches_fit_in_memory():

@@ -1,6 +1,7 @@
 """Sampling: exact laws, sorted rows, any random source, time proportional to the batch."""
 
 import itertools
+import math
 from collections import Counter
 
 import numpy as np
@@ -9,7 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from dpanalysis.privacy import Budget, Full, Poisson, WithoutReplacement, WithReplacement
+from dpanalysis.privacy import (
+    Budget,
+    Full,
+    Poisson,
+    WithoutReplacement,
+    WithReplacement,
+    noise,
+)
 from dpanalysis.privacy.mechanisms import SystemRandom, random_source
 
 # Each statistical test below rejects a correct draw with this probability; seeds are fixed.
@@ -51,8 +59,12 @@ def test_every_subset_is_equally_likely(n, m):
         assert stats.chisquare([counts[s] for s in subsets]).pvalue > FALSE_ALARM
 
 
+@pytest.mark.parametrize("limit", [noise.LIMIT, 1.0])
 @pytest.mark.parametrize("rate", [0.1, 0.5, 0.9])
-def test_poisson_is_a_product_of_bernoullis(rate):
+def test_poisson_is_a_product_of_bernoullis(rate, limit, monkeypatch):
+    """With the limit 1 a third of the gaps are long, for which 53 bits would be too few."""
+    monkeypatch.setattr(noise, "LIMIT", limit)
+    monkeypatch.setattr(noise, "SMALL", math.exp(-limit))
     n, draws = 4, 8000
     random = random_source(17)
     counts = Counter(tuple(Poisson(rate).draw(n, random)) for _ in range(draws))
