@@ -587,6 +587,11 @@ def test_an_epoch_of_what_no_record_changes_costs_nothing():
     assert privacy.epsilon(epoch, 1e-5, ADD, "pld") == 0.0
 
 
+def test_a_lower_bound_of_one_batch_is_that_of_the_gaussian():
+    exact = privacy.gaussian_epsilon(2.0, 1e-5)
+    assert exact * (1.0 - 1e-9) < module.bins_lower_epsilon(2.0, 1, 1e-5) <= exact
+
+
 def test_an_epoch_that_no_grid_holds_costs_what_it_does_without_batches():
     event = Gaussian(1e4, 1.0)
     found = privacy.epsilon(Epoch(BallsInBins(10_000), [event]), 1e-5, ADD)

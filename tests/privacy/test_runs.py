@@ -124,6 +124,10 @@ def test_printed_bounds_have_two_decimals_or_at_most_six_digits():
     assert "at most 5.005e+19: one" in str(alone)
 
 
+def test_so_many_steps_that_no_grid_resolves_one_have_a_lower_bound_of_0():
+    assert mixture_lower_epsilon([1e-3], 0.1, 1e-5, 10**12) == 0.0
+
+
 def test_a_lower_bound_of_one_step_against_its_integral():
     """H(P, Q) at the bound is delta, or a little more: one step, two copies at most."""
     chances, mu, delta = [0.1, 0.02], 1.3, 1e-4

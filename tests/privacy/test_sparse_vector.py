@@ -174,11 +174,15 @@ def test_no_query_costs_more_than_the_bound(noise, shared, first):
 
 
 def test_a_grid_that_takes_too_much_memory_leaves_the_other_bounds(monkeypatch):
+    def forget():
+        for each in (module._bound, module._queries, module._queries_at_least):
+            each.cache_clear()
+
     best = rdp_above_threshold(2.0, *LAPLACE, 21, coupling="best")
-    module._bound.cache_clear(), module._queries.cache_clear()
+    forget()
     monkeypatch.setattr(module, "_MOST_POINTS", 100)
     rest = rdp_above_threshold(2.0, *LAPLACE, 21, coupling="best")
-    module._bound.cache_clear(), module._queries.cache_clear()
+    forget()
     assert best < rest <= rdp_pure(2.0, 1.0)
 
 

@@ -350,10 +350,8 @@ def _linear(
     high = math.ceil(_highest_sum(grid, p, batches, cut) / width)
     size = fft.next_fast_len(max(high + 1, p.size), real=True)
     spectrum, with_it = fft.rfft(p, size), fft.rfft(p * grid, size)
-    if batches > 1:
-        rest = _power(spectrum, batches - 1)
-        spectrum, with_it = rest * spectrum, rest * with_it
-    laws = (np.maximum(fft.irfft(each, size), 0.0) for each in (spectrum, with_it))
+    rest = _power(spectrum, batches - 1)
+    laws = (np.maximum(fft.irfft(rest * each, size), 0.0) for each in (spectrum, with_it))
     return width * np.arange(size), *laws, cut
 
 
