@@ -9,6 +9,7 @@ from contextlib import ExitStack
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from test_chunks import assert_same_problem, draw, mapped, small_blocks
 
 from dpanalysis import ERM, RowBound, clipping, losses
@@ -153,6 +154,18 @@ def test_labels_that_change_after_they_were_checked_count_as_they_were(tmp_path,
         monkeypatch.setattr(Blocks, "_invalid_rows", change)
         np.testing.assert_array_equal(problem.gradient_sum(np.ones((1, 2))), expected)
     assert edit[7] == 1e6
+
+
+def test_a_sparse_row_that_has_become_invalid_counts_as_a_row_of_zeros():
+    made = [(np.diag([0.3, 0.6]), [-1.0, 1.0]), (np.diag([0.0, 0.6]), [1.0, 1.0])]
+    found, expected = (
+        Blocks(sp.csr_array(X), np.array(y), losses.Logistic(), (RowBound(2, 1.0),))
+        for X, y in made
+    )
+    found._rows.data[0] = np.nan
+    given = np.ones((1, 2)), None, clipping.Flat(0.1), None, True, True
+    for one, other in zip(found.sums(*given), expected.sums(*given)):
+        np.testing.assert_array_equal(one, other)
 
 
 def test_a_problem_in_place_is_checked_again_where_it_is_unpickled(tmp_path):

@@ -73,6 +73,8 @@ def test_samples_in_single_precision_are_scaled_to_within_their_bound():
     problem = dpa.problems.Module(nn.Linear(48, 3), X, y, row_bound=dpa.RowBound(2, 1.5, "clip"))
     norms = problem._records.samples[0].double().norm(dim=1)
     assert bool(((norms > 1.499) & (norms <= 1.5)).all())
+    loose = dpa.problems.Module(nn.Linear(48, 3), X, y, row_bound=dpa.RowBound(2, 99.0, "clip"))
+    assert torch.equal(loose._records.samples[0], X)
 
 
 @pytest.mark.parametrize("channels", [1, 3])
@@ -250,6 +252,7 @@ A, B, LABELS = torch.zeros(9, 2), torch.zeros(9, 2), torch.zeros(9, dtype=torch.
         ({"y": torch.full((9, 2), math.inf), "loss": "mse"}, "y must be finite"),
         ({"X": (A, torch.zeros(()))}, r"X\[1\] must have shape \(n,\) or"),
         ({"X": (A, np.full((9, 2), "a"))}, r"X\[1\] must hold real numbers"),
+        ({"X": (A, 1j * B)}, r"X\[1\] must hold real numbers, got torch.complex"),
         ({"X": (A, [[0.0, 0.0]] * 9)}, "tuple of arrays.* with list at place 1"),
         ({"X": ()}, "X must have an array for each input"),
         ({"X": [A, B]}, "tuple of arrays.* got a list of 2"),
@@ -264,6 +267,12 @@ A, B, LABELS = torch.zeros(9, 2), torch.zeros(9, 2), torch.zeros(9, dtype=torch.
 def test_bad_inputs_are_named(change, message):
     with pytest.raises((ValueError, TypeError), match=message):
         dpa.problems.Module(Beside(), **{"X": (A, B), "y": LABELS, **change})
+
+
+def test_other_labels_need_other_records():
+    problem = dpa.problems.Module(nn.Linear(3, 2), torch.eye(3), [0, 1, 0])
+    with pytest.raises(ValueError, match="X and y must be given together"):
+        problem.accuracy(problem.initial(), y=[0, 1, 0])
 
 
 def test_made_up_masks_hide_some_places_and_not_all():
@@ -573,6 +582,8 @@ def test_a_function_may_take_several_inputs():
     views = problem._augment.views(problem._records.samples, 11, problem.place(w))
     assert torch.equal(views[0], X[0].roll(1, dims=1)) and torch.equal(views[1], X[1])
     assert (views[2] != X[2]).all()
+    with pytest.raises(ValueError, match=r"augment must keep the form .*, but gives list"):
+        dpa.problems.Module(module, X, y, augment=lambda sample, generator: [*sample])
     plain = dpa.problems.Module(module, views, y, chunk=4)
     assert (
         plain.sums(w, clipping=RULES[0]).gradient == problem.sums(w, clipping=RULES[0])[1]

@@ -16,7 +16,7 @@ from dpanalysis import clipping
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install torch==2.13.0")
 from torch import nn  # noqa: E402
 
-from dpanalysis.problems.modules import layers  # noqa: E402
+from dpanalysis.problems.modules import layers, per_sample, probe  # noqa: E402
 from dpanalysis.problems.modules.per_sample import ChunkGradients, PlacedGradients  # noqa: E402
 
 
@@ -222,8 +222,8 @@ def test_samples_that_grow_after_their_norm_was_computed_stay_clipped(kind, dtyp
     shape = (6, 4) if kind == "matrix" else (6, 5, 4)
     X, norms = torch.ones(shape, dtype=dtype), ChunkGradients.squared_norms
 
-    def growing(self, count):
-        found = norms(self, count)
+    def growing(self):
+        found = norms(self)
         X.mul_(1e3)
         return found
 
@@ -240,3 +240,48 @@ def test_a_gradient_too_short_for_its_norm_adds_nothing():
     problem = dpa.problems.Module(module, X, [0, 1, 0])
     found = problem.sums(problem.initial(), clipping=dpa.clipping.Automatic(1e-200), value=False)
     assert not found.gradient.any()
+
+
+@pytest.mark.parametrize("place", ["behind", "beside"])
+@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
+def test_gradients_go_through_recurrent_layers(kind, place):
+    """To the layer before, or to a trained sequence, the same for all samples."""
+
+    class Through(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.head = nn.Linear(3, 4), nn.Linear(4, 3)
+            self.cell, self.start = kind(4, 4, batch_first=True), nn.Parameter(torch.randn(1, 5, 4))
+
+        def forward(self, x):
+            x = self.first(x)
+            found = self.cell(x + self.start if place == "behind" else self.start)[0]
+            return self.head((x + found).mean(dim=1))
+
+    module = Through().double()
+    X, y = torch.randn(7, 5, 3, dtype=torch.float64), torch.arange(7) % 3
+    problem = dpa.problems.Module(module, X, y, chunk=4)
+    found = problem.sample_gradients(problem.initial(), np.arange(7))
+    for row, sample, label in zip(found, X, y):
+        loss = nn.functional.cross_entropy(module(sample[None]), label[None])
+        whole = torch.autograd.grad(loss, list(module.parameters()))
+        expected = torch.cat([each.flatten() for each in whole])
+        np.testing.assert_allclose(row, expected, rtol=1e-9, atol=1e-12)
+
+
+def test_a_way_that_gives_other_gradients_is_not_taken(monkeypatch):
+    monkeypatch.setattr(probe, "_by_layers", lambda _, x, y, right: (1.01 * right, (1, 0)))
+    module, X, y = nn.Linear(4, 3).double(), np.eye(4), [0, 1, 2, 0]
+    problem = dpa.problems.Module(Scaled(module), X, y)
+    assert problem._network.gradient_mode != "layers"
+
+
+def test_a_function_without_a_signature_may_take_anything():
+    assert per_sample.signature_error(torch.relu, 3) is None
+    assert per_sample.signature_error(lambda x: x, 3) is not None
+
+
+@pytest.mark.parametrize("part", [math.sqrt, np.add, Fraction(1, 3)])
+def test_parts_of_a_state_that_have_none_of_their_own_are_kept(part):
+    (kept,) = per_sample._copied([part], {})
+    assert kept == part and (kept is part or isinstance(part, Fraction))

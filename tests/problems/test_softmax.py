@@ -122,9 +122,12 @@ def test_the_bounds_on_the_hessian_of_a_record_are_attained():
     assert np.linalg.matrix_rank(hessian) == problem.hessian_rank == 4
 
 
+@pytest.mark.parametrize("most", [2000, 0])
 @pytest.mark.parametrize("strength", [1e-3, None])
 @pytest.mark.parametrize("form", ["dense", "csr"])
-def test_solve(form, strength):
+def test_solve(form, strength, most, monkeypatch):
+    """By the Hessian and, where that has too many rows, by its products."""
+    monkeypatch.setattr("dpanalysis.problems.base._DENSE_HESSIAN", most)
     X, y = draw(n=300, K=3, seed=7)
     penalty = None if strength is None else regularizers.L2(strength)
     problem = Softmax(FORMS[form](X), y, regularizer=penalty)

@@ -363,6 +363,13 @@ def _with_a_method():
     return layer
 
 
+class First(nn.Module):
+    """Take the values of a layer that returns indices, too."""
+
+    def forward(self, both):
+        return both[0]
+
+
 TIED = nn.Linear(6, 6)
 
 
@@ -383,6 +390,11 @@ TIED = nn.Linear(6, 6)
             [nn.Conv2d(1, 1, 1), nn.AvgPool2d(1, divisor_override=3), nn.Flatten()],
             (1, 2, 3),
             r"1 \(AvgPool2d\) has a divisor",
+        ),
+        (
+            [nn.MaxPool1d(1, return_indices=True), First(), nn.Flatten()],
+            (1, 6),
+            r"0 \(MaxPool1d\) returns indices",
         ),
     ],
 )

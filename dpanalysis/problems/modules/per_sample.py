@@ -44,8 +44,7 @@ def flattened_layers(module: nn.Module, path: str = "") -> Iterator[tuple[str, n
         yield path, module
         return
     for name, layer in module._modules.items():
-        if layer is not None:
-            yield from flattened_layers(layer, f"{path}.{name}" if path else name)
+        yield from flattened_layers(layer, f"{path}.{name}" if path else name)
 
 
 def is_samplewise(module: nn.Module, x: Tensor) -> bool:
@@ -262,9 +261,7 @@ def _rebuilt(value: Any, memo: dict[Any, Any]) -> Any:
     if isinstance(reduced, str):
         return value
     memo.setdefault(id(memo), []).append(reduced)  # keeps it alive, so that its ids are not reused
-    make, arguments, state, items, pairs, setter = (*reduced, *[None] * 4)[:6]
-    if setter is not None:
-        return copy.deepcopy(value, memo)
+    make, arguments, state, items, pairs = tuple(reduced) + (None,) * (5 - len(reduced))
     made = memo[id(value)] = make(*(_copied(each, memo) for each in arguments))
     state = _copied(state, memo)
     if hasattr(made, "__setstate__") and state is not None:
@@ -346,11 +343,9 @@ class ChunkGradients:
         others = [each.part for each in self._others]
         return others if self._written is None else [self._written, *others]
 
-    def squared_norms(self, count: int) -> Tensor:
-        """Return upper bounds on the squared norms of ``count`` gradients, float64."""
+    def squared_norms(self) -> Tensor:
+        """Return upper bounds on the squared norms (B,), float64."""
         found = [part.squared_norms() for part in self.parts]
-        if not found:
-            return torch.zeros(count, dtype=torch.float64, device=self._like.device)
         return found[0] if len(found) == 1 else torch.stack(found).sum(dim=0)
 
     def zero_out(self, lost: Tensor) -> None:
@@ -391,7 +386,7 @@ class ChunkGradients:
         for all, so that a sample's norm does not depend on ``count``. The products do not add to
         the sums of other chunks, since their order of additions is unknown.
         """
-        norms = self.squared_norms(len(losses)).sqrt()
+        norms = self.squared_norms().sqrt()
         factors = torch.ones_like(losses)
         looked_at = [losses, norms]
         if clipping is not None:

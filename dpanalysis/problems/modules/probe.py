@@ -409,7 +409,7 @@ def _same_bits(
         together.zero_out(units[places].sum(dim=0) == 0.0)
         few = units[places[:: max(1, len(places) // 4)]]
         sums = [together.sum(unit) for unit in few]
-        found.append(torch.cat([together.squared_norms(count)[places], *sums]))
+        found.append(torch.cat([together.squared_norms()[places], *sums]))
     return _equal(*found)
 
 
