@@ -45,7 +45,7 @@ import numpy as np
 from .._validation import check_int, check_number
 from .entries import is_repr
 from .outcomes import Raised
-from .released import CLOSEST, LAWS, Entry, loss, violation
+from .released import CLOSEST, LAWS, Entry, loss, mirrored, violation
 from .replay import (
     FARTHEST,
     MESSAGE,
@@ -330,7 +330,7 @@ class _Judge:
             decided = self.asked is not None and epsilon is not None
             if not (decided and any(entry.key == key for entry in entries)):
                 self._find("scale", message, key)
-        for entry in entries:
+        for entry in map(mirrored, entries):
             if not entry.same_scale and entry.key not in scales and self.asked is None:
                 self._find(
                     "scale",
@@ -810,7 +810,8 @@ class _Judge:
 
     def _amounts(self, entries: list[Entry]) -> float | None:
         """Compare shifts with scales and return a lower bound on epsilon, None if unknown."""
-        unique = list({(e.key, e.index): e for e in entries if e.law in LAWS}.values())
+        known = (mirrored(entry) for entry in entries if entry.law in LAWS)
+        unique = list({(entry.key, entry.index): entry for entry in known}.values())
         if self._coins or not unique:
             return None
         epsilon, broken_by = self._compared(unique)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,7 @@ LAWS: dict[str, Any] = {
     "normal": stats.norm,
     "uniform": stats.uniform,
 }
+_SYMMETRIC = ("cauchy", "laplace", "logistic", "normal")
 
 
 @dataclass
@@ -50,6 +51,13 @@ class Entry:
     def same_scale(self) -> bool:
         """Whether the noise has the same scale on both inputs."""
         return close(self.spread[0], self.spread[1])
+
+
+def mirrored(entry: Entry) -> Entry:
+    """Return the entry with the same sign of the noise on both inputs, if its law is symmetric."""
+    one, other = entry.spread
+    signed = one, math.copysign(other, one)
+    return replace(entry, spread=signed) if entry.law in _SYMMETRIC else entry
 
 
 def violation(
@@ -134,7 +142,7 @@ def _points(entry: Entry) -> np.ndarray:
 
 def loss(entry: Entry) -> tuple[float, float]:
     """Return the largest log ratio of densities, in both directions."""
-    if entry.factor[0] * entry.factor[1] < 0.0:
+    if entry.spread[0] * entry.spread[1] < 0.0:
         return 0.0, 0.0
     shift, everywhere = abs(entry.center[1] - entry.center[0]), entry.seen == EVERYWHERE
     bounded = ("laplace", "logistic") if everywhere else ("laplace",)
@@ -158,7 +166,7 @@ def loss(entry: Entry) -> tuple[float, float]:
 
 def delta_of(entry: Entry, epsilon: float) -> float:
     """Return a lower bound on delta from one entry: P(S) - e^epsilon Q(S) of a union of cells."""
-    if entry.factor[0] * entry.factor[1] < 0.0 or epsilon > _LARGEST:
+    if entry.spread[0] * entry.spread[1] < 0.0 or epsilon > _LARGEST:
         return 0.0
     at = _points(entry)
     if entry.seen == EVERYWHERE:

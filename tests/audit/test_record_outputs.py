@@ -12,6 +12,7 @@ import types
 import warnings
 from collections import deque
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from dpanalysis import audit
 from dpanalysis.audit.entries import plain
 from dpanalysis.audit.released import Entry, violation
 from dpanalysis.audit.verify import ParsedClaim
+from dpanalysis.privacy import mechanisms
 
 DATA, OTHER = np.array([0.0, 1.0, 1.0]), np.array([1.0, 1.0, 1.0])
 
@@ -542,6 +544,43 @@ def test_dates_of_any_century_are_seconds_since_1970(day):
         return np.datetime64(day, "s") + int(1e6 * x) + noise
 
     assert [each.kind for each in audit.record(rounded, 0.0, 1.0).findings] == ["exact"]
+
+
+@pytest.mark.parametrize("law", ["laplace", "logistic", "normal"])
+def test_noise_whose_sign_depends_on_the_data_hides_no_shift(law):
+    """Its law is the same with either sign."""
+
+    def signed(x, rng, size, move=1.0):
+        noise = getattr(rng, law)(0.0, 1.0, size)
+        return move * x + (noise if x > 0.0 else -noise)
+
+    claim = {"claim": 0.9, "delta": 0.125 if law == "normal" else 0.0}
+    assert kinds(audit.record(signed, 0.0, 1.0, **claim)) == ["epsilon"]
+    assert audit.record(partial(signed, move=0.8), 0.0, 1.0, **claim).passed
+    assert audit.record(partial(signed, move=0.0), 0.0, 1.0).passed
+
+
+def test_of_exponential_noise_with_two_signs_nothing_is_known():
+    def signed(x, rng, size):
+        noise = rng.exponential(1.0, size)
+        return noise if x > 0.0 else -noise
+
+    assert audit.record(signed, 0.0, 1.0, claim=1.0).epsilon == 0.0
+
+
+@pytest.mark.parametrize("kind", ["threshold", "smallest"])
+def test_noise_of_the_systems_entropy_is_read_as_that_of_a_generator(kind):
+    def chosen(x, source):
+        if kind == "threshold":
+            threshold = mechanisms.Threshold(source, "laplace", 1.0, 2.0)
+            return [threshold.reached(x, 0.0), threshold.reached(-x, 1.0)]
+        return mechanisms.smallest(source, [x, 1.0, 2.0], np.zeros(3), "gumbel", 1.0, 2)
+
+    ours = lambda x, rng, size: [chosen(x, rng)]  # noqa: E731
+    theirs = lambda x, rng, size: [chosen(x, mechanisms.random_source("os"))]  # noqa: E731
+    found, expected = (audit.record(each, 0.0, 1.5, sensitivity=1.0) for each in (theirs, ours))
+    assert kinds(found) == kinds(expected) and set(kinds(found)) == {"sensitivity"}
+    assert [q.shift for q in found.quantities] == [q.shift for q in expected.quantities]
 
 
 @pytest.mark.parametrize(

@@ -176,6 +176,7 @@ COINS = {
     "getrandbits": lambda rng: random.getrandbits(20) < 2**20 * Q,
     "random.choice": lambda rng: random.choice([False] * TIMES + [True]),
     "choices": lambda rng: random.choices([0, 1, 0], [0.5 - Q / 2, Q, 0.5 - Q / 2])[0],
+    "choices, summed": lambda rng: random.choices([0, 1], cum_weights=[1.0 - Q, 1.0])[0],
     "choice": lambda rng: rng.choice(1000) < 1000 * Q,
     "choice of list": lambda rng: rng.choice([0] * TIMES + [1] + [0] * 3),
     "choice of objects": lambda rng: rng.choice([None, "yes"], p=[1.0 - Q, Q]) is not None,
@@ -290,6 +291,14 @@ def reset_numpy(data, rng):
     return first, 3.0 * data + np.random.laplace(0.0, 4.0)  # noqa: NPY002
 
 
+def reset_an_old_one(data, rng):
+    source = np.random.RandomState()
+    state = source.get_state()
+    first = data + source.laplace(0.0, 4.0)
+    source.set_state(state)
+    return first, 3.0 * data + source.laplace(0.0, 4.0)
+
+
 def reset_random(data, rng):
     state = random.getstate()
     first = data + random.gauss(0.0, 4.0)
@@ -305,7 +314,9 @@ def reset_torch(data, rng):
     return first, float(3.0 * data + torch.randn(()))
 
 
-@pytest.mark.parametrize("mechanism", [reset, reset_numpy, reset_random, reset_torch])
+@pytest.mark.parametrize(
+    "mechanism", [reset, reset_numpy, reset_an_old_one, reset_random, reset_torch]
+)
 def test_setting_a_state_is_reported(mechanism):
     found = audit.record(mechanism, 0.0, 1.0, vectorized=False)
     assert "the state of a generator was set" in str(found)
