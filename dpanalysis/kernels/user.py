@@ -357,7 +357,7 @@ def _scalar(function: FunctionType, fields: tuple[str, ...] = ()) -> Any:
 def _try(what: str, formula: Any, *arguments: Any) -> None:
     """Compile a formula for its arguments, or raise CannotCompile with the reason."""
     try:
-        result = formula(*arguments)
+        formula(*arguments)
     except NumbaError as error:
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
         telling = [line for line in lines if not line.startswith(("Failed in", "During", "File"))]
@@ -365,5 +365,3 @@ def _try(what: str, formula: Any, *arguments: Any) -> None:
         raise CannotCompile(f"Numba cannot compile {what}: {reason[:200]}") from error
     except Exception as error:
         raise CannotCompile(f"Numba cannot compile {what}: {error!r}") from error
-    if not isinstance(result, float):
-        raise CannotCompile(f"{what} returns {type(result).__name__}, not a number")

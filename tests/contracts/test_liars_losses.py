@@ -358,6 +358,23 @@ def test_a_kernel_of_other_formulas_is_found(monkeypatch):
         testing.check_loss(Halved(), compiled=False)
 
 
+def test_compiled_sums_of_other_formulas_are_found(monkeypatch):
+    """Here those of a loss twice as large; a formula may also be compiled to give others."""
+    monkeypatch.setattr(losses, "compiled", lambda loss: losses.Logistic())
+    with pytest.raises(AssertionError, match="sums of losses over NumPy arrays, compiled are not"):
+        testing.check_loss(Halved())
+
+
+def test_a_formula_that_is_another_when_it_is_compiled_is_found():
+    class Wraps(Rule):
+        def wanted(self, norms, losses):
+            three = 3  # a power of an integer of 64 bits has the last 64 bits when compiled
+            return three**50 / 3.0**50 / (1.0 + norms)
+
+    with pytest.raises(AssertionError, match=r"cannot be compiled: .* compiled, at norm = "):
+        testing.check_clipping(Wraps(), devices=False)
+
+
 class Rule(clipping.Clipping):
     """A valid base class."""
 

@@ -1,5 +1,6 @@
 """User-defined losses and clipping rules: their own formulas run, as arrays and compiled."""
 
+import functools
 import math
 import pickle
 import threading
@@ -721,9 +722,23 @@ class Strange(Halves):
         return np.linalg.norm(np.stack([z, y]), axis=0) * 0.0 + 1.0
 
 
+class Partial(Halves):
+    value = functools.partialmethod(Halves.value)
+
+
+class Called(Halves):
+    value = functools.partial(Halves.value, None)
+
+
 @pytest.mark.parametrize(
     ("loss", "reason"),
-    [(Method(), r"calls self\.gap"), (Raising(), "raises"), (Strange(), "Numba cannot compile")],
+    [
+        (Method(), r"calls self\.gap"),
+        (Raising(), "raises"),
+        (Strange(), "Numba cannot compile"),
+        (Partial(), "Numba cannot compile"),
+        (Called(), "value is not a plain method"),
+    ],
 )
 def test_what_cannot_be_compiled_says_so_and_runs_as_arrays(loss, reason):
     with pytest.warns(UserWarning, match=rf"Halves\(\) is not compiled.*{reason}"):
