@@ -122,8 +122,6 @@ def model_json(model: Any) -> str:
     classes: Any = getattr(last, "classes_", None)
     if isinstance(last, Ridge):
         parameters["target_bounds"] = np.asarray(last.target_bounds, dtype=np.float64).tolist()
-    elif classes.dtype.kind not in "biufU" and not all(isinstance(c, str) for c in classes):
-        raise TypeError(f"classes must be numbers or words to be saved, got {classes!r}")
     if type(last) is PrivateClassifier:
         parameters |= {name: _plain(name, getattr(last, name)) for name in ("loss", "method")}
     parameters["bounds"] = _public_range(last.bounds)

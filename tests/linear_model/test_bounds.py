@@ -12,7 +12,7 @@ import dpanalysis as dpa
 from dpanalysis.linear_model import LogisticRegression
 from dpanalysis.linear_model.design import design_of
 from dpanalysis.privacy.facts import Block
-from dpanalysis.problems.row_bound import with_constant
+from dpanalysis.problems.row_bound import implied_radius, with_constant
 from dpanalysis.problems.rows.checks import block_norms, row_norms
 
 LOGISTIC = dpa.losses.Logistic()
@@ -98,6 +98,10 @@ def test_bounds_are_checked():
     three = dpa.RowBound((Block(3, 1, 1.0),), 1.0, "check")
     with pytest.raises(ValueError, match="blocks have 3 columns, and X has 2"):
         dpa.ERM(np.zeros((1, 2)), [1.0], LOGISTIC, row_bound=three)
+    with pytest.raises(TypeError, match="bounds by blocks must be given as PublicColumns"):
+        LogisticRegression(bounds=three).fit(np.zeros((2, 3)), [0, 1])
+    with pytest.raises(ValueError, match="blocks have 3 columns, and rows have 2"):
+        implied_radius((three,), 2, 2)
     with pytest.raises(ValueError, match="exceed the block bound"):
         dpa.ERM(np.ones((1, 3)), [1.0], LOGISTIC, row_bound=three)
     for size, order, radius in ((0, 1, 1.0), (1, 3, 1.0), (1, 1, 0.0), (1, 1, math.inf)):

@@ -19,6 +19,7 @@ from dpanalysis.linear_model import (
     LogisticRegression,
     PrivacyWarning,
 )
+from dpanalysis.linear_model.classifiers import fit_blocks
 from dpanalysis.preprocessing import PublicEncoder
 
 
@@ -82,6 +83,19 @@ def test_a_list_of_labels_that_are_texts_and_numbers_is_refused(one):
             LogisticRegression(classes=classes).fit(np.eye(4), [0, 1, 0, one])
         with pytest.raises(TypeError, match="words alone, got 0 in row 1"):
             LogisticRegression(classes=classes).fit(np.eye(4), [one, 0, 1, 0])
+
+
+def test_labels_and_classes_of_no_order_are_refused():
+    with pytest.raises(TypeError, match=r"y must hold numbers alone, or words alone .*bytes"):
+        LogisticRegression().fit(np.eye(4), np.array([b"a", b"b"] * 2))
+    with pytest.raises(ValueError, match="classes must be numbers alone, or texts, got"):
+        LogisticRegression(classes=[1, datetime.date(2020, 1, 1)]).fit(np.eye(4), [0, 1] * 2)
+
+
+def test_no_blocks_are_no_data():
+    encoder = PublicEncoder({"age": (17, 90)}).fit(pd.DataFrame({"age": [20.0]}))
+    with pytest.raises(ValueError, match="there are no rows"):
+        fit_blocks(LogisticRegression(), encoder, [])
 
 
 def test_no_warning_tells_how_many_declared_classes_occur():

@@ -540,6 +540,15 @@ def test_what_is_no_model_is_refused(tmp_path):
             load(tmp_path / "m.json")
 
 
+def test_bounds_on_norms_are_not_needed_for_predictions(tmp_path):
+    X, y = blobs(n=50)
+    bounds = [dpa.RowBound(2, 4.0)]
+    model = LogisticRegression(bounds=bounds, random_state=0).fit(X, y)
+    save(model, tmp_path / "m.json")
+    again = load(tmp_path / "m.json")
+    assert again.bounds is None and (again.predict(X) == model.predict(X)).all()
+
+
 @pytest.mark.parametrize("labels", [np.int8([0, 1]), np.float32([0, 1]), np.array(["a", "b"], "O")])
 def test_labels_have_the_same_type_after_loading(labels, tmp_path):
     X, y = blobs(n=50)

@@ -185,6 +185,7 @@ def test_only_gradients_longer_than_the_clip_norm_lose_signal(radius, kept):
     noise = runs.mean_noise(facts, budget, runs._CLIPPING) * math.sqrt(3.0)
     pull = kept * 0.5 * radius * math.sqrt(2.0 / math.pi / 3.0)
     found = runs.expected_accuracy(facts, budget, 0.5, "auto", may_descend=True)
+    assert runs.expected_accuracy(facts, budget, 0.0, "auto", may_descend=True) is None
     assert found.noise == pytest.approx(noise / pull)
 
 
