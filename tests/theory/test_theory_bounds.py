@@ -184,6 +184,11 @@ def test_horizon_of_a_one_step_method():
         (lambda: theory.multistage_weights([1.0, 0.5], [1, 3], 0.1, 1.0), "stages"),
         (lambda: theory.multistage_weights([1.0], [1.0], 0.1, 1.0), "stages"),
         (lambda: theory.multistage_weights([1.1], [1], 0.1, 1.0), "step_sizes"),
+        (
+            lambda: theory.multistage_weights(1.0, [1], 0.1, 1.0),
+            r"step_sizes must have shape \(T,\)",
+        ),
+        (lambda: theory.best_horizon(9, 1.0, [1], 0.1, 1.0, 1.0, 1, 1.0, 9, 1.0), "stages must"),
         (lambda: theory.best_horizon(9, [1.0], None, 0.1, 1.0, 1.0, 1, 1.0, 9, 1.0), "step_sizes"),
         (
             lambda: theory.best_horizon(9, 1.0, None, 0.1, 1.0, 1.0, 1, 1.0, 9, 1.0, noise="x"),

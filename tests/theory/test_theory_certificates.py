@@ -450,6 +450,19 @@ def test_what_a_certificate_must_have_beside_its_residual():
     assert not lmi.holds(0.5, P, 0.0, 0.0)
 
 
+def test_a_certificate_of_another_system_is_checked_for_that_one():
+    """Only where two numbers of the methods add up to 1 is the first one known exactly."""
+    _, B, C = theory.heavy_ball_system(0.5, 0.1)
+    leaky = theory.lyapunov_lmi(
+        theory.StateSpace(np.array([[0.5, -0.1], [1.0, 0.0]]), B, C), 0.5, 1
+    )
+    easy = dataclasses.replace(leaky, X0=0.0 * leaky.X0, X1=np.eye(3), X2=0.0 * leaky.X2)
+    numbers = 0.9, np.diag([1.0, 0.5]), 1.0, 0.0
+    assert np.linalg.eigvalsh(easy.residual(*numbers))[0] > 0.6 and easy.holds(*numbers)
+    sound = dataclasses.replace(easy, system=theory.heavy_ball_system(0.5, 0.1))
+    assert not sound.holds(*numbers)
+
+
 @pytest.mark.parametrize(
     ("step", "beta", "mu"),
     [
@@ -485,6 +498,8 @@ def test_nesterovs_lyapunov_function_satisfies_the_inequality(mu, alpha):
 @pytest.mark.parametrize("mu, alpha", [(0.01, 1.0), (1e-4, 1.0), (0.1, 0.3), (0.5, 1.0)])
 def test_nesterov_certificate_is_at_least_the_classical_rate(mu, alpha):
     certificate = theory.nesterov_certificate(alpha, mu, 1.0)
+    momentum = float(theory.nesterov_momentum(alpha, mu))
+    assert theory.nesterov_certificate(alpha, mu, 1.0, momentum=momentum).rate == certificate.rate
     classical = np.sqrt(1 - np.sqrt(mu * alpha))
     exact = theory.nesterov_rate(alpha, theory.nesterov_momentum(alpha, mu), mu, 1.0)
     assert exact - 1e-9 <= certificate.rate <= classical + 1e-6 * (1 - classical)
@@ -646,6 +661,13 @@ def test_tuning_on_a_known_quadratic():
         tuned.momentum,
         tuned.value,
     )
+
+
+def test_tuning_where_nothing_is_certified_says_so():
+    with pytest.raises(CertificateNotFound, match="no step size and momentum on the grid"):
+        theory.tune_heavy_ball(1e-14, 1.0, lambda T: 1e-3, 5, (1.0, None), objective="certified")
+    with pytest.raises(TypeError, match="noise_law must be a function of the iterations"):
+        theory.tune_heavy_ball(0.1, 1.0, 0.1, 5, (1.0, None))
 
 
 @pytest.mark.slow

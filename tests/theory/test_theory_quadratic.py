@@ -208,6 +208,7 @@ def test_shapes_and_broadcasting():
         (lambda: theory.heavy_ball_gap([1.0], 0.1, 0.1, 0.1, np.nan, 5), "initial_error"),
         (lambda: theory.heavy_ball_gap([1.0], 0.1, 0.1, 0.1, 1.0, -1), "iterations"),
         (lambda: theory.heavy_ball_bound([1.0], 0.1, 0.1, 0.1, 1.0, 1.5), "t must"),
+        (lambda: theory.heavy_ball_bound([1.0], [0.1], 0.1, 0.1, 1.0, 1), "step_size and momentum"),
         (lambda: theory.nesterov_momentum(2.0, 1.0), "step_size must be at most 1/mu"),
         (lambda: theory.heavy_ball_stationary_gap([1.0], 0.1, 0.1, [0.1, 0.2]), "noise_variance"),
     ],
