@@ -172,7 +172,7 @@ def _parse(declared: Any) -> Domain:
     if isinstance(declared, (set, frozenset)):
         return _categories(declared, None)
     pair = len(values) == 2 and all(map(_is_number, values))
-    if len(values) == 2 and all(isinstance(value, date) for value in values):
+    if len(values) == 2 and all(isinstance(value, date | np.datetime64) for value in values):
         raise ValueError(f'declare dates as {{"dates": [first, last]}}, got {declared!r}')
     return _range(values, None) if pair else _categories(values, None)
 

@@ -329,12 +329,18 @@ def test_a_domain_file_may_begin_with_a_byte_order_mark(tmp_path):
 
 def test_dates_are_declared_as_dates_and_their_missing_value_lies_among_them():
     first, last = datetime.date(2020, 1, 1), datetime.date(2024, 12, 31)
-    with pytest.raises(ValueError, match=r'declare dates as \{"dates": \[first, last\]\}'):
-        PublicEncoder({"a": (first, last)}).fit([[first]])
+    times = np.datetime64(first), np.datetime64(last)
+    for pair in ((first, last), times):
+        with pytest.raises(ValueError, match=r'declare dates as \{"dates": \[first, last\]\}'):
+            PublicEncoder({"a": pair}).fit([[first]])
     for missing in (datetime.date(1999, 1, 1), "2025-01-01"):
         with pytest.raises(ValueError, match="missing must be within the dates"):
             PublicEncoder({"a": {"dates": (first, last), "missing": missing}}).fit([[first]])
     encoder = PublicEncoder({"a": {"dates": (first, last)}}).fit([[first]])
+    same = PublicEncoder({"a": {"dates": times}}).fit([[first]])
+    assert same.transform([[first], [last]]).tolist() == [[0.0], [1.0]]
+    with pytest.raises(ValueError, match="X must be a table with rows and columns"):
+        encoder.transform(np.zeros(3))
     with pytest.raises(ValueError, match=r"expected a date, .*, got ''"):
         encoder.transform([[first], [""]])
 
