@@ -171,6 +171,9 @@ def test_kinks_without_a_declared_point():
             assert abs(value - truth) <= error < 1e-10
 
 
+GAP = -math.log(2.0 * stats.norm.cdf(-0.3))  # of a normal density without what is within .3
+
+
 def test_infinite_and_zero_divergences():
     wide, narrow = gaussian(0, 2), gaussian(0, 1)
     # Finite up to order 4/3.
@@ -182,6 +185,9 @@ def test_infinite_and_zero_divergences():
     assert renyi_divergence(wide, narrow, math.inf) == math.inf
     assert renyi_divergence(narrow, wide, math.inf) == pytest.approx(math.log(2))
     assert renyi_divergence(stats.uniform(0, 2), stats.uniform(0, 1), 2) == math.inf
+    gap = Density(lambda x: np.where(abs(x) < 0.3, -math.inf, narrow(x) + GAP), (0.0,))
+    assert renyi_divergence(narrow, gap, 2) == renyi_divergence(narrow, gap, math.inf) == math.inf
+    assert renyi_divergence(gap, narrow, math.inf) == pytest.approx(GAP)
     assert renyi_divergence(stats.uniform(0, 1), stats.uniform(0, 2), 7) == pytest.approx(
         math.log(2), rel=1e-14
     )
@@ -456,6 +462,14 @@ def test_several_integrals_at_once_are_each_accurate():
 def test_bad_laws_are_named(p, q, order, words):
     with pytest.raises(ValueError, match=words):
         renyi_divergence(p, q, order)
+
+
+def test_a_density_that_is_no_number_in_places_is_named():
+    law = gaussian(0, 1)
+    holes = Density(lambda x: np.where(abs(x) < 1e-3, math.nan, law(x)), (0.0,))
+    for p, q in ((law, holes), (holes, law)):
+        with pytest.raises(ValueError, match="NaN"):
+            renyi_divergence(p, q, 2)
 
 
 def test_bad_kinds_are_named():

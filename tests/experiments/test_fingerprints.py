@@ -84,6 +84,7 @@ def test_fingerprints_of_functions():
     assert not files.is_complete(files.fingerprint(Scaled(1.0)))  # a data class may change, too
     deep = functools.reduce(lambda inner, _: [inner], range(20), Free(1.0))
     assert not files.is_complete(files.fingerprint(deep))
+    assert files.fingerprint(np.float32(0.5)) == 0.5 and files.fingerprint(np.int64(3)) == 3
     long = (None,) * 200
     assert files.fingerprint(long) == files.fingerprint(list(long)) != files.fingerprint((1,) * 200)
 
