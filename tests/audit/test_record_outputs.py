@@ -181,6 +181,28 @@ def test_outputs_of_pytorch_and_scipy_are_read_by_both():
         assert verdict.refuted, name
 
 
+@pytest.mark.parametrize("form", ["array", "list"])
+def test_complex_numbers_are_read_by_both(form):
+    def noisy(x, rng):
+        found = complex(1.0, x + rng.laplace())
+        return np.array([found]) if form == "array" else [found]
+
+    asked = {"claim": 0.5, "vectorized": False}
+    assert kinds(audit.record(noisy, 0.0, 2.0, **asked)) == ["epsilon"]
+    assert audit.record(noisy, 0.0, 0.4, **asked).passed
+    assert audit.verify_privacy(noisy, 0.0, 2.0, samples=10_000, rng=0, **asked).refuted
+
+
+def test_integers_beyond_the_floating_point_numbers_are_compared():
+    def shifted(x, rng):
+        return 10**400 + x + int(rng.integers(0, 2))
+
+    exact = audit.record(lambda x, rng: 10**400 + x, 0, 1, vectorized=False)
+    assert kinds(exact) == ["exact"]
+    found = audit.verify_privacy(shifted, 0, 1, claim=0.5, samples=1000, rng=0, vectorized=False)
+    assert found.refuted
+
+
 def test_batches_of_tensors_and_masks_are_read():
     def masked(data, rng, size):
         return np.ma.array(rng.laplace(0.0, 1.0, size), mask=np.full(size, data[0] > 0.5))
