@@ -11,6 +11,7 @@ from scipy import special
 
 from dpanalysis import audit, privacy
 from dpanalysis.audit.attack import (
+    Attack,
     Range,
     pair_quotient,
     quotient,
@@ -79,6 +80,7 @@ def test_a_search_repeats_and_its_effort_is_fixed(starts, searches, steps):
 def test_a_flat_function_costs_the_same():
     found = worst_case(lambda x: 1.0, {"x": Range(0.0, 1.0)}, starts=5, searches=2, steps=77)
     assert found.ratio == 1.0 and found.evaluations == 5 + 2 * 77
+    assert str(Attack(1.25, {"w": np.array([0.5, 2.0])}, 1)) == "1.25 at w = (0.5, 2)"
 
 
 def test_nan_is_an_error_that_names_the_point_and_infinity_is_not():

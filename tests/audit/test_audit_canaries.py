@@ -100,6 +100,7 @@ def test_without_delta_the_bound_is_a_binomial_tail(guesses, epsilon, data):
     assert math.isclose(bound, exact, rel_tol=1e-8, abs_tol=1e-250)
     assert guessing_probability(correct, guesses, guesses, epsilon, 1e-300) >= bound
     assert guessing_probability(0, guesses, guesses, epsilon) == 1.0
+    assert gaussian_guessing_probability(0, guesses, guesses, epsilon) == 1.0
 
 
 @given(st.integers(20, 400), st.floats(0.0, 2.0), st.floats(0.0, 1e-4), st.data())
