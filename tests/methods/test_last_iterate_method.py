@@ -624,6 +624,12 @@ def test_rounding_is_charged():
     assert mu_of(query(0.5, 1, 1.0), facts) == pytest.approx(lemma + 2.0 / 4.0, rel=1e-6)
 
 
+def test_iterates_that_may_overflow_are_refused():
+    facts = mean(np.ones((4, 1)), 0.5).facts(REPLACE)
+    with pytest.raises(ValueError, match=r"iterates must be at most 1e\+100 by public bounds"):
+        query(0.5, 3, 1e102).event(facts, dpa.Full())
+
+
 def test_rounding_of_a_step_grows_with_the_dimension():
     """Two roundings an entry of a product; without noise and penalty nothing else depends on d."""
     facts = dataclasses.replace(mean(np.ones((4, 1)), 0.5).facts(REPLACE), rounding=0.0)

@@ -479,6 +479,14 @@ def test_the_descent_is_that_of_its_definition(average):
     assert crowded
 
 
+def test_batches_of_twice_their_size_are_not_charged_where_they_never_occur():
+    """Two thirds of 5,000 records are in one of three with a probability below 1e-308."""
+    problem = erm(np.ones((5000, 1)), np.ones(5000), penalty=0.5)
+    query = descent(0.5 * largest_step(problem.facts(ADD), 3), 3, 1, False)
+    values, weights = query.sensitivities(problem.facts(ADD))
+    assert values.size == 3 and weights.tolist() == [1.0 / 3.0] * 3
+
+
 def test_many_batches_are_charged_in_groups():
     problem = erm(np.ones((5000, 1)), np.ones(5000), penalty=0.5)
     facts = problem.facts(REPLACE)

@@ -147,6 +147,13 @@ def problem_of(X, y, K, bound):
     return dpa.problems.Softmax(X, y, K, dpa.regularizers.L2(0.05), bound)
 
 
+def test_a_derivative_without_a_bound_has_no_sensitivity_of_blocks():
+    bound = dpa.RowBound(SHAPE, 1.0)
+    X = np.zeros((3, sum(block.size for block in SHAPE)))
+    problem = dpa.ERM(X, np.zeros(3), dpa.losses.SquaredError(), row_bound=bound)
+    assert problem.facts(REPLACE).block_sensitivities(1) == []
+
+
 @pytest.mark.parametrize("relation", [REPLACE, ADD])
 @pytest.mark.parametrize("K", [1, 2, 4])
 def test_no_pair_of_neighbours_costs_more_than_is_charged(relation, K):

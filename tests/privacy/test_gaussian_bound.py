@@ -117,6 +117,9 @@ def test_the_epsilon_of_sums():
         assert alike == pytest.approx(gaussian_epsilon(1 / 0.7, delta), rel=1e-9)
     assert gaussian_sum_epsilon([0.0, 0.0], [0.5, 0.5], 0.1) == 0.0
     assert gaussian_sum_epsilon([0.01, 0.0], [0.5, 0.5], 0.1) == 0.0
+    total = float(gaussian_delta(0.5, 0.0) + gaussian_delta(10.0, 0.0))  # shifts of 2 and .1
+    epsilons = [gaussian_sum_epsilon([0.1, 2.0], [1.0, 1.0], t * total) for t in (0.99, 1.01)]
+    assert epsilons[0] > 0.0 == epsilons[1]
     assert math.isinf(gaussian_sum_epsilon([1.0, 0.0], [0.5, 0.5], 0.0))
     assert privacy.epsilon([], 0.0, "replace_one") == 0.0
 
