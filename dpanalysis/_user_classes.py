@@ -9,7 +9,7 @@ from __future__ import annotations
 import pickle
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import suppress
-from types import CellType, FunctionType
+from types import CellType, FunctionType, ModuleType
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -27,12 +27,12 @@ def check_elementwise(owner: Any, name: str, a: np.ndarray, b: np.ndarray) -> No
     """Raise unless a method returns the same bits for every entry however the rows are grouped.
 
     It may raise at some rows, if it does so every time. The values must be real. It must not change
-    its arguments, nor any state in which it could store samples: see :func:`_memory`.
+    its arguments, nor any state in which it could store samples: see :func:`memory`.
     """
     what, formula = f"{type(owner).__name__}.{name}", getattr(owner, name)
     code = type(owner) if _is_user_defined(type(owner)) else getattr(owner, "function", owner)
     _tried(formula, a[:2], b[:2])  # the first call may cache constants
-    before, given = _memory(owner), (a.tobytes(), b.tobytes())
+    before, given = memory(owner), (a.tobytes(), b.tobytes())
     if (_tried(lambda *both: np.iscomplexobj(formula(*both)), a, b) == 1.0).any():
         raise ValueError(
             f"{what} gives complex numbers for some samples: in a private run they must be real, "
@@ -64,7 +64,7 @@ def check_elementwise(owner: Any, name: str, a: np.ndarray, b: np.ndarray) -> No
         )
     if (a.tobytes(), b.tobytes()) != given:
         raise ValueError(f"{what} writes to its arguments, which others read after it")
-    if _stateful.get(id(code)) is code or _memory(owner) != before:
+    if _stateful.get(id(code)) is code or memory(owner) != before:
         with suppress(TypeError):  # a stored maximum, say, changes at the first trial only
             _stateful[id(code)] = code
         raise ValueError(
@@ -88,18 +88,25 @@ def _tried(formula: Callable[[Any, Any], Any], a: np.ndarray, b: np.ndarray) -> 
     return np.concatenate([_tried(formula, a[k], b[k]) for k in parts])
 
 
-def _memory(owner: Any) -> dict[Any, Any]:
+def memory(owner: Any) -> frozenset[Any]:
     """Return a snapshot of all state in which the formulas of an object could store samples.
 
-    Attributes of the object and of its user-defined classes; attributes, defaults, closures and
-    globals of their methods, and of the functions that these call in the same module.
+    Attributes of the object and of its user-defined classes, and what their methods read.
     """
-    found: dict[Any, Any] = {}
     spaces: list[Any] = [getattr(owner, "__dict__", {})]
     spaces += [vars(kind) for kind in type(owner).__mro__ if _is_user_defined(kind)]
-    for k, space in enumerate(spaces):
-        found |= {(k, name): _value(value) for name, value in space.items()}
-    for function in _functions(value for space in spaces for value in space.values()):
+    items = [(k, *item) for k, space in enumerate(spaces) for item in space.items()]
+    own = frozenset((k, name, _value(value)) for k, name, value in items)
+    return own | captured(value for *_, value in items)
+
+
+def captured(values: Iterable[Any]) -> frozenset[Any]:
+    """Return attributes, defaults, closures and globals of the functions among ``values``.
+
+    And of the functions that these call in the same module.
+    """
+    found: set[Any] = set()
+    for function in _functions(values):
         enclosed = zip(function.__code__.co_freevars, function.__closure__ or ())
         names = function.__code__.co_names
         variables = {
@@ -108,8 +115,8 @@ def _memory(owner: Any) -> dict[Any, Any]:
             "defaults": (function.__defaults__, function.__kwdefaults__),
             "attributes": function.__dict__,
         }
-        found |= {(id(function), name): _value(value) for name, value in variables.items()}
-    return found
+        found |= {(function, name, _value(value)) for name, value in variables.items()}
+    return frozenset(found)
 
 
 def _functions(values: Iterable[Any]) -> Iterator[FunctionType]:
@@ -136,7 +143,7 @@ def _value(value: Any) -> Any:
             value = value.cell_contents
         except ValueError:  # an empty cell
             return None
-    if isinstance(value, FunctionType | type) or hasattr(value, "py_func"):
+    if isinstance(value, FunctionType | ModuleType | type) or hasattr(value, "py_func"):
         return id(value)
     try:
         return pickle.dumps(value)

@@ -21,7 +21,7 @@ from array_api_compat import array_namespace
 
 from ._devices import to_host
 from ._lazy import on_first_use
-from ._user_classes import check_elementwise, outdated, with_attributes
+from ._user_classes import check_elementwise, memory, outdated, with_attributes
 from ._validation import keep_numbers
 
 __all__ = [
@@ -36,8 +36,8 @@ __all__ = [
 ]
 
 
-# Rules that passed check_per_sample, by id.
-_tried: weakref.WeakValueDictionary[int, Clipping] = weakref.WeakValueDictionary()
+# Rules that passed check_per_sample, by their id and by all that their formulas read.
+_tried: weakref.WeakValueDictionary[Any, Clipping] = weakref.WeakValueDictionary()
 
 # Slightly below 1, so that rounding cannot push weight * norm over the bound.
 _BELOW_ONE = 1.0 - 2.0**-50
@@ -54,7 +54,10 @@ def check_clipping(clipping: Any) -> None:
 
 def check_per_sample(rule: Clipping | None) -> None:
     """Raise ValueError if a user's rule mixes or stores samples; see the check of losses."""
-    if rule is None or type(rule) in BUILT_IN or _tried.get(id(rule)) is rule:
+    if rule is None or type(rule) in BUILT_IN:
+        return
+    key = id(rule), memory(rule)
+    if _tried.get(key) is rule:
         return
     random = np.random.default_rng(0)
     near = rule.clip_norm * np.abs(random.standard_cauchy((500, 3)))
@@ -64,7 +67,7 @@ def check_per_sample(rule: Clipping | None) -> None:
     one: Any = rule.at(1.0, 0.1) if getattr(rule, "beta1", 0.0) is None else rule  # type: ignore[attr-defined]
     check_elementwise(one, "weight", norms, losses)
     with suppress(TypeError):  # a class without weak references is checked again
-        _tried[id(rule)] = rule
+        _tried[key] = rule
 
 
 class Clipping(ABC):

@@ -202,6 +202,7 @@ def compile_loss(loss: Loss) -> Loss:
       ``log`` and ``log1p`` become vectorized polynomials with a relative error below 1e-15;
     - ``self`` has only its numbers (fields, class attributes, properties), read at each sum;
     - helpers must be functions of the module, not methods;
+    - global and enclosed variables are constants: if one changes, all is compiled again;
     - no exceptions may be raised, since an error at one record would reveal it.
 
     A built-in loss is returned unchanged, as is one that Numba cannot compile, with the reason in a

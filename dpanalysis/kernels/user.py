@@ -5,7 +5,8 @@ A formula is a method of a class, written for arrays. It is compiled as a functi
 ``array_namespace`` returns) becomes :data:`SCALARS`: NumPy with replacements for the functions that
 create arrays or prevent vectorization. The kernels call a copy of the built-in
 :func:`~dpanalysis.kernels.tile.tile_terms` in which it replaces the built-in formula. Its
-parameters are arguments, so each class is compiled once per process, whatever parameters and data.
+parameters are arguments, so each class is compiled once per process, whatever parameters and data,
+and again only if its global or enclosed variables or helpers have changed.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from numba.extending import intrinsic, overload
 from numba.np.unsafe.ndarray import to_fixed_tuple
 
 from .._numba import EXACT, njit
+from .._user_classes import captured
 from ..clipping import Clipping, Custom
 from .scalar import (
     clip_weight,
@@ -126,7 +128,7 @@ def loss_formulas(loss: Any) -> LossFormulas:
     """Return the compiled formulas of the loss's class, or raise CannotCompile."""
     methods = [_method(loss, name) for name in ("value", "derivative")]
     fields = _fields(loss, methods)
-    key = (*methods, fields)
+    key = (*methods, fields, captured(methods))  # what they read is fixed where they are compiled
     with _lock:
         if key not in _losses:
             value, derivative = (_scalar(method, fields) for method in methods)
@@ -165,7 +167,7 @@ def rule_formulas(rule: Any) -> RuleFormulas:
             )
         method, takes_self = _method(rule, "wanted"), True
         fields = _fields(rule, [method])
-    key = (method, fields)
+    key = (method, fields, captured([method]))
     with _lock:
         if key not in _rules:
             wanted = _scalar(method, fields)

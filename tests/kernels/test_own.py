@@ -821,3 +821,53 @@ def test_numbers_of_a_compiled_rule_are_read_at_each_sum():
     for rule.clip_norm in (1.0, 0.1):
         gradient = problem.sums(np.zeros(2), clipping=compiled, value=False).gradient
         np.testing.assert_allclose(np.abs(gradient), rule.clip_norm, rtol=1e-9)
+
+
+STEEPNESS = 1.0
+
+
+def steep(a):
+    """Return a multiple of the margin: a helper that reads a global variable."""
+    return STEEPNESS * a
+
+
+def test_formulas_are_compiled_again_when_what_they_read_has_changed(monkeypatch):
+    """Global and enclosed variables and helpers; else the curvature is not the stated one."""
+    power = 1.0
+
+    class Steep(losses.Loss):
+        classification, convex = True, True
+        lipschitz = property(lambda self: STEEPNESS * power)
+        smoothness = property(lambda self: 0.25 * (STEEPNESS * power) ** 2)
+
+        def value(self, z, y):
+            return np.log1p(np.exp(-y * power * steep(z)))
+
+        def derivative(self, z, y):
+            return -y * steep(power) / (1.0 + np.exp(y * power * steep(z)))
+
+    def weight(norm, loss):
+        return power / (STEEPNESS + norm)
+
+    X, y, w = np.array([[0.6, 0.8], [1.0, 0.0]]), [1, -1], np.array([0.3, -0.2])
+    loss, rule = losses.compiled(Steep()), clipping.compiled(clipping.Custom(weight, 9.0))
+    assert kernel_table.is_compiled(loss, rule)
+
+    def agree():
+        problem, arrays = (ERM(X, y, each, row_bound=RowBound(2, 1.0)) for each in (loss, Steep()))
+        found = problem.sums(w, clipping=rule), arrays.sums(w, clipping=rule.rule)
+        np.testing.assert_allclose(found[0].gradient, found[1].gradient, rtol=1e-12)
+        np.testing.assert_allclose(found[0].value, found[1].value, rtol=1e-12)
+        return found[0].gradient
+
+    first = agree()
+    monkeypatch.setitem(globals(), "STEEPNESS", 4.0)
+    second = agree()
+    power = 0.5
+    third = agree()
+    monkeypatch.setitem(globals(), "steep", lambda a: 2.0 * a)
+    fourth = agree()
+    assert len({each.tobytes() for each in (first, second, third, fourth)}) == 4
+    count = len(user._losses), len(user._rules)
+    agree()
+    assert (len(user._losses), len(user._rules)) == count

@@ -632,3 +632,29 @@ def test_a_rule_that_mixes_samples_is_refused_where_privacy_is_claimed():
     with pytest.raises(ValueError, match=r"Median\.weight gives a sample other numbers"):
         dpa.minimize(problem, method, dpa.Budget(1.0), rng=0)
     assert not dpa.minimize(problem, method, rng=0).private
+
+
+def test_a_rule_that_has_changed_is_checked_again():
+    """A rule that passed in an earlier run, or earlier in this one, may mix samples by now."""
+
+    class Sometimes(Median):
+        mixes = False
+
+        def wanted(self, norms, losses):
+            return super().wanted(norms, losses) if self.mixes else 1.0 / (1.0 + norms)
+
+    problem, rule = problem_of(losses.Logistic()), Sometimes()
+    method = dpa.methods.GradientDescent(0.05, 3, clipping=rule)
+    assert dpa.minimize(problem, method, dpa.Budget(1.0), rng=0).private
+    with pytest.raises(ValueError, match=r"Sometimes\.weight gives a sample other numbers"):
+        dpa.minimize(
+            problem,
+            method,
+            dpa.Budget(1.0),
+            rng=0,
+            callback=lambda iteration, w: setattr(rule, "mixes", True),
+        )
+    with pytest.raises(ValueError, match=r"Sometimes\.weight gives a sample other numbers"):
+        dpa.minimize(problem, method, dpa.Budget(1.0), rng=0)
+    rule.mixes = False
+    assert dpa.minimize(problem, method, dpa.Budget(1.0), rng=0).private
