@@ -273,7 +273,6 @@ class _Encoded(_Traced):
 
     public_columns: PublicColumns | None = None
     __iter__ = np.ndarray.__iter__
-    __getitem__ = np.ndarray.__getitem__  # an entry is a plain number
     __repr__ = np.ndarray.__repr__
 
     def __array_finalize__(self, source: Any) -> None:
@@ -295,6 +294,15 @@ class _Encoded(_Traced):
     def __array_function__(self, func: Any, types: Any, args: Any, kwargs: Any) -> Any:
         _forget_columns(args[:1] if func in _WRITES else (kwargs.get("out"),))
         return np.ndarray.__array_function__(self, func, types, args, kwargs)
+
+    def __getitem__(self, key: Any) -> Any:
+        found = np.ndarray.__getitem__(self, key)  # an entry is a plain number
+        kept = getattr(found, "public_columns", None)
+        if kept is not None and isinstance(key, tuple) and not any(k is None for k in key[:2]):
+            places = np.arange(kept.d)
+            if len(key) > 1 and not np.array_equal(places[key[-1]].ravel(), places):
+                found.public_columns = None  # the columns are in another order
+        return found
 
     def __setitem__(self, key: Any, value: Any) -> None:
         super().__setitem__(key, value)

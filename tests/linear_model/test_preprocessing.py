@@ -403,6 +403,19 @@ def test_columns_stay_with_rows_and_with_nothing_else():
     assert sp.issparse(rows) and columns_of(rows).groups == ((0, 50),)
 
 
+def test_columns_in_another_order_lose_their_ranges_and_groups():
+    """A row with two numbers in a group of indicators would be scaled down to the group's bound."""
+    encoder = PublicEncoder({"a": (0, 1), "job": ["x", "y"], "b": (0, 1)})
+    X = encoder.fit_transform([[0.1, "x", 0.2], [0.3, "y", 0.4], [0.5, "x", 0.6]])
+    every, order = np.arange(4), [0, 3, 2, 1]
+    kept = X[:, :], X[1:, every], X[..., :], X[[2, 0], ...], X[:2, X[0] > -1], X[np.ix_([1], every)]
+    for rows in kept:
+        assert columns_of(rows).groups == ((1, 3),)
+    for rows in (X[:, order], X[:, ::-1], X[..., order], X[np.ix_([1], order)], np.fliplr(X)):
+        assert rows.shape[1] == 4 and columns_of(rows) is None
+    assert columns_of(X).groups == ((1, 3),) and X[None, 2].shape == (1, 4) and X[0, 0] == 0.1
+
+
 def test_many_categories_make_a_table_where_one_is_asked_for():
     """Elsewhere they give sparse rows, of which scikit-learn cannot make a table."""
     values = [f"v{k}" for k in range(50)]
