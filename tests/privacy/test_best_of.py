@@ -111,11 +111,11 @@ def test_a_count_has_the_mean_and_the_law_stated(shape, mean):
     random = np.random.default_rng(3)
     counts = np.array([repeats.draw(random) for _ in range(200)])
     with mp.workdps(50):
-        k, chance = repeats._first()
+        k, chance = repeats._first(mp)
         chances = [0.0] * k
         while len(chances) < 60 or 1 - sum(chances) > 1e-12:
             chances.append(float(chance))
-            chance *= repeats._ratio(len(chances) - 1)
+            chance *= repeats._ratio(mp, len(chances) - 1)
     chances = np.array(chances)
     assert chances.sum() == pytest.approx(1.0, abs=1e-11)
     assert chances @ np.arange(len(chances)) == pytest.approx(mean, rel=1e-7)
@@ -205,6 +205,21 @@ def test_a_count_is_drawn_with_the_digits_that_its_law_promises(above, count):
     words = [(uniform >> (32 * k)) & 0xFFFFFFFF for k in range(6)]
     source = types.SimpleNamespace(integers=lambda low, high, size: np.array(words[:size]))
     assert repeats.draw(source) == count
+
+
+def test_other_threads_do_not_change_the_precision_of_a_draw(monkeypatch):
+    """The precision of mpmath's functions is that of the process; a draw leaves it alone, too."""
+    first = Repeats._first
+
+    def interrupted(self, *arguments):
+        mp.mp.prec = 20  # as the end of another thread's draw, or a user, may set it here
+        return first(self, *arguments)
+
+    monkeypatch.setattr(Repeats, "_first", interrupted)
+    with mp.workprec(53):
+        test_a_count_is_drawn_with_the_digits_that_its_law_promises(2**40, 2)
+        test_a_count_is_drawn_with_the_digits_that_its_law_promises(-(2**40), 1)
+        assert mp.mp.prec == 20
 
 
 @given(mean=st.floats(1.0, 50.0), cost=st.floats(0.0, 1e6))

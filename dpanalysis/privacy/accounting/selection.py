@@ -93,39 +93,36 @@ class Repeats:
 
     def draw(self, random: Random) -> int:
         """Draw a count, at least 1, or 0 for the Poisson law; the law is exact up to 2^-190."""
-        import mpmath  # slow to import, hence not at the top
+        from mpmath import MPContext  # slow to import, hence not at the top
 
         words = np.asarray(random.integers(0, 2**32, size=_BITS // 32))
         uniform = sum(int(word) << (32 * k) for k, word in enumerate(words))
-        with mpmath.workprec(_BITS + 64):
-            left = (mpmath.mpf(uniform) + 0.5) / mpmath.mpf(2) ** _BITS
-            k, chance = self._first()
-            while left > chance and chance > 0:
-                left -= chance
-                chance *= self._ratio(k)
-                k += 1
+        mp = MPContext()  # of its own: another thread may change the precision of the common one
+        mp.prec = _BITS + 64
+        left = (mp.mpf(uniform) + 0.5) / mp.mpf(2) ** _BITS
+        k, chance = self._first(mp)
+        while left > chance and chance > 0:
+            left -= chance
+            chance *= self._ratio(mp, k)
+            k += 1
         return k
 
-    def _first(self) -> tuple[int, Any]:
-        """Return the smallest count and its probability, in mpmath's current precision."""
-        import mpmath
-
+    def _first(self, mp: Any) -> tuple[int, Any]:
+        """Return the smallest count and its probability, in the context ``mp``."""
         if self.shape == math.inf:
-            return 0, mpmath.exp(-mpmath.mpf(self.mean))
-        g, shape = mpmath.mpf(self.gamma), mpmath.mpf(self.shape)
+            return 0, mp.exp(-mp.mpf(self.mean))
+        g, shape = mp.mpf(self.gamma), mp.mpf(self.shape)
         if g == 1:
-            return 1, mpmath.mpf(1)
+            return 1, mp.mpf(1)
         if shape == 0:
-            return 1, (1 - g) / -mpmath.log(g)
-        return 1, (1 - g) * shape / mpmath.expm1(-shape * mpmath.log(g))
+            return 1, (1 - g) / -mp.log(g)
+        return 1, (1 - g) * shape / mp.expm1(-shape * mp.log(g))
 
-    def _ratio(self, k: int) -> Any:
+    def _ratio(self, mp: Any, k: int) -> Any:
         """Return the probability of k + 1 over that of k."""
-        import mpmath
-
         if self.shape == math.inf:
-            return mpmath.mpf(self.mean) / (k + 1)
-        return (1 - mpmath.mpf(self.gamma)) * (k + mpmath.mpf(self.shape)) / (k + 1)
+            return mp.mpf(self.mean) / (k + 1)
+        return (1 - mp.mpf(self.gamma)) * (k + mp.mpf(self.shape)) / (k + 1)
 
 
 def _mean(log_gamma: float, shape: float) -> float:
