@@ -22,8 +22,9 @@ resumed. A batch that was charged after the last step in the file is lost and st
 not drawn again: with fresh noise that would be a second release at the price of one. (A seeded run
 draws the same batch and the same noise again. On the same records the answer is the same, one
 release, which its ledger lists once; on other records the difference of the two answers has no
-noise, as for any two runs with the same seed.) Where a plan is written several batches ahead,
-those that a killed run did not reach count as lost, too.
+noise, as for any two runs with the same seed. Other code of this package or of NumPy may draw
+other noise, a second release, and is refused.) Where a plan is written several batches ahead, those
+that a killed run did not reach count as lost, too.
 
 **Resuming repeatedly.** A resumed run writes to the file that it started from, and holds a lock on
 it. So a later run resumes where that one ended, with all that it was charged; a concurrent run is
@@ -79,7 +80,7 @@ try:
 except ImportError:  # Windows, which cannot replace an open file either
     fcntl = None  # type: ignore[assignment]
 
-_FORMAT = 1
+_FORMAT = 2
 _PACKAGE, _INCOMPLETE = "dpanalysis.", "untold"  # fingerprints of our classes are complete
 _LIBRARIES = {"dpanalysis", "numpy", "scipy", "torch", *sys.stdlib_module_names}
 _MAX_DEPTH = 8  # of nested objects
@@ -267,7 +268,7 @@ def is_complete(settings: Any) -> bool:
 
 def fingerprint_problem(problem: Problem, facts: PublicFacts) -> dict[str, Any]:
     """Return the fingerprint of a problem, with the public facts in place of its records."""
-    public = ("loss", "regularizer", "activation", "hidden", "row_bounds")
+    public = ("loss", "regularizer", "activation", "hidden", "bias", "n_classes", "row_bounds")
     network = getattr(problem, "_network", None)  # of a Module
     # Known layers, all of them trained, without buffers or augmentation.
     layers = ("direct", 0, None)

@@ -32,6 +32,7 @@ from .checkpoint import (
 )
 from .loop import Loop, Recorder, Recording, choose_recorders
 from .result import Result
+from .sweep import code_digest
 
 
 def minimize(
@@ -186,7 +187,8 @@ def minimize(
         "accountant": accountant,
         "replicates": len(w),
         "w0": fingerprint(None if w0 is None else np.asarray(w0, dtype=np.float64)),
-        "rng": kind_of_rng(rng),
+        "rng": (kind := kind_of_rng(rng)),
+        "code": [code_digest("dpanalysis"), np.__version__] if kind == "seeded" else None,
     }
     if settings["rng"] == "seeded" and not is_complete(settings):
         raise ValueError(

@@ -673,7 +673,7 @@ def test_a_file_of_another_format_is_refused(tmp_path):
         arrays = dict(stored)
     about = json.loads(arrays.pop("about").tobytes()) | {"format": 0}
     np.savez(path, about=np.frombuffer(json.dumps(about).encode(), np.uint8), **arrays)
-    with pytest.raises(ValueError, match="has the format 0, and not 1"):
+    with pytest.raises(ValueError, match="has the format 0, and not 2"):
         run("momentum", resume=path)
 
 
@@ -842,6 +842,33 @@ def test_another_network_or_rule_gets_no_noise_of_the_first(tmp_path, name, rng)
         resume=tmp_path / "a", rng=rng, w0=w0,
     )  # fmt: skip
     assert result.status == "finished" and len(result.ledger) == 3
+
+
+def test_a_network_with_as_many_parameters_gets_no_noise_of_the_first(tmp_path):
+    X, y, w0 = np.random.default_rng(0).normal(size=(40, 9)), np.arange(40) % 4, np.zeros(60)
+    before = dpa.problems.MLP(X, y, hidden=(4,), n_classes=4)
+    other = dpa.problems.MLP(X, y, hidden=(4,), n_classes=6, bias=False)
+    method = methods.SGD(0.1, 3, dpa.Full(), dpa.clipping.Flat(1.0))
+    stopped(before, method, tmp_path / "a", rng=7, w0=w0)
+    options = {"budget": dpa.Budget(1.0, 1e-5), "resume": tmp_path / "a", "rng": 7, "w0": w0}
+    with pytest.raises(ValueError, match=r"another problem\.bias, problem\.n_classes; "):
+        dpa.minimize(other, method, **options)
+    assert dpa.minimize(before, method, **options).status == "finished"
+
+
+@pytest.mark.parametrize("rng", [None, 7])
+def test_a_seed_goes_on_with_the_code_that_draws_its_noise(tmp_path, monkeypatch, rng):
+    """Another may draw other noise for the batch that is repeated, but listed once."""
+    path = tmp_path / "run.npz"
+    run("momentum", rng=rng, checkpoint=path, callback=lambda number, w: number == 3)
+    with monkeypatch.context() as patched:
+        patched.setattr("dpanalysis.experiments.run.code_digest", lambda package: "other")
+        if rng is None:
+            assert run("momentum", rng=rng, resume=path).status == "finished"
+            return
+        with pytest.raises(ValueError, match="with another code; "):
+            run("momentum", rng=rng, resume=path)
+    assert run("momentum", rng=rng, resume=path).status == "finished"
 
 
 class Shifted(dpa.losses.Loss):
