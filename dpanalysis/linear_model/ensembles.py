@@ -106,6 +106,7 @@ def privacy_of(fitted: Any) -> PrivacyCard:
     as many copies as were drawn, by group privacy: the draws do not depend on the data. A search
     makes (candidates times splits) fits, and :class:`~sklearn.feature_selection.RFE` one for each
     elimination. The cost is infinite where a searched estimator makes an unknown number of fits.
+    The parameters of meta-estimators, such as ``bootstrap``, must be those of the fit still.
     Fits that other estimators made and discarded are not counted; ``not_counted`` says so.
 
     The sum is a bound if changing one record changes one record of each fit. Splits that depend on
@@ -295,8 +296,15 @@ def _bootstrap(bag: Any) -> _Cost:
 def _costs_of_discarded(meta: Any) -> list[_Cost]:
     """Return the costs of fits whose models a search or an elimination has discarded."""
     if hasattr(meta, "cv_results_") and hasattr(meta, "n_splits_"):
-        tried = (clone(meta.estimator).set_params(**p) for p in meta.cv_results_["params"])
-        return [_cost_of_fit(each) for each in tried for _ in range(meta.n_splits_)]
+
+        def tried(estimator: Any, parameters: dict[str, Any]) -> _Cost:
+            return _cost_of_fit(clone(estimator).set_params(**parameters))
+
+        bases, best = [meta.estimator], getattr(meta, "best_estimator_", None)
+        if best is not None and tried(meta.estimator, meta.best_params_) != _cost_of_fit(best):
+            bases.append(best)  # the parameters of the other have been changed since the fit
+        fits = ([tried(base, p) for base in bases] for p in meta.cv_results_["params"])
+        return [_Cost(*map(max, zip(*costs))) for costs in fits for _ in range(meta.n_splits_)]
     if hasattr(meta, "ranking_") and hasattr(meta, "estimator_"):
         return [_cost_of_fit(meta.estimator_)] * (int(np.max(meta.ranking_)) - 1)
     return []

@@ -303,6 +303,22 @@ def test_fits_of_what_is_searched_are_counted_or_the_sum_is_infinite():
 
 
 @pytest.mark.filterwarnings("ignore::dpanalysis.linear_model.PrivacyWarning")
+@pytest.mark.parametrize("deep", [False, True])
+def test_fits_of_a_search_cost_what_they_did_whatever_is_set_for_the_next(deep):
+    """Cheaper candidates of the next search would make those of this one cheaper."""
+    tried = Pipeline([("only", model(delta=1e-6))]) if deep else model(delta=1e-6)
+    name = "only__" * deep
+    grid = [{f"{name}epsilon": [3.0, 2.0]}, {f"{name}C": [0.1]}]
+    search = GridSearchCV(tried, grid, cv=KFold(2)).fit(X, Y > 0)
+    before = privacy_of(search)
+    best = search.best_params_.get(f"{name}epsilon", 1.0)
+    assert before.epsilon == pytest.approx(2 * (3.0 + 2.0 + 1.0) + best)
+    search.set_params(**{f"estimator__{name}epsilon": 0.01, f"estimator__{name}delta": 0.0})
+    after = privacy_of(search)
+    assert after.epsilon >= before.epsilon and after.delta == pytest.approx(before.delta)
+
+
+@pytest.mark.filterwarnings("ignore::dpanalysis.linear_model.PrivacyWarning")
 @pytest.mark.parametrize(
     ("meta", "told"),
     [
