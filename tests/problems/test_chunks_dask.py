@@ -3,6 +3,7 @@
 import pickle
 import subprocess
 import sys
+import threading
 from contextlib import contextmanager
 
 import numpy as np
@@ -276,7 +277,7 @@ def test_networks_refuse_dask_arrays(data):
 def test_dask_is_not_imported_for_other_data():
     code = (
         "import sys, numpy as np, dpanalysis as dpa\n"
-        "dpa.ERM(np.ones((2, 1)), np.ones(2), dpa.losses.Hinge()).value(np.zeros(1))\n"
+        "ERM(np.ones((2, 1)), np.ones(2), dpa.losses.Hinge()).value(np.zeros(1))\n"
         "print('dask' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -290,3 +291,36 @@ def test_sums_of_chunks_have_at_most_the_parts_that_the_noise_covers(monkeypatch
     with dask.config.set(scheduler="synchronous"):
         problem.gradient_sum(np.ones((1, 2)))
     assert len(called) == 5 <= problem._data.parts
+
+
+def here(value):
+    """Return a property with another value outside the main thread, which stands for a worker."""
+    inside = threading.main_thread()
+    return property(lambda self: value if threading.current_thread() is inside else 10.0 * value)
+
+
+def test_constants_that_are_others_in_a_worker_are_refused():
+    """Its module may be older, or a global variable may have been changed in this process alone."""
+
+    class Elsewhere(losses.Logistic):
+        lipschitz = here(1.0)
+
+    class Rule(clipping.Clipping):
+        clip_norm = here(0.1)
+
+        def wanted(self, norms, losses):
+            return 1.0 / (1.0 + norms)
+
+    X, bound = da.from_array(np.eye(4), chunks=(2, 4)), RowBound(2, 1.0)
+    y = np.array([1.0, -1.0, 1.0, 1.0])
+    with dask.config.set(scheduler="threads", num_workers=2):
+        with pytest.raises(ValueError, match=r"loss: .* has the constants .*10\.0.* in a worker"):
+            ERM(X, y, Elsewhere(), row_bound=bound)
+        problem = ERM(X, y, losses.Logistic(), row_bound=bound)
+        with pytest.raises(
+            ValueError, match=r"clipping: .* \(1\.0, 1\.0\) in a worker, and \(0\.1"
+        ):
+            problem.sums(np.zeros(4), clipping=Rule())
+    with dask.config.set(scheduler="synchronous"):
+        problem = ERM(X, y, Elsewhere(), row_bound=bound)
+        assert problem.sums(np.zeros(4), clipping=Rule()).clipped == 4

@@ -15,10 +15,10 @@ import dask.array as da
 import numpy as np
 
 from ..._validation import refuse_mask, warn_caller
-from ...losses import Loss
+from ...losses import Loss, constants_of
 from ..row_bound import RowBound
 from .checks import check_real, is_sparse, refuse_length, refuse_shape
-from .mapped import BLOCK_BYTES, ROW_BYTES, Blocks, Call, Chunks, add
+from .mapped import BLOCK_BYTES, ROW_BYTES, Blocks, Call, Chunks, add, refuse_other_code
 from .memory import RowStatistics
 
 _BRANCHES = 8  # of the tree of additions
@@ -70,7 +70,7 @@ class DaskChunks(Chunks):
             )
             if size
         ]
-        self._public = self.d, loss, tuple(bounds)
+        self._public = self.d, loss, tuple(bounds), constants_of(loss)
         statistics, public = dask.delayed(_statistics), dask.delayed(self._public, traverse=False)
         found = dask.compute(*(statistics(public, *chunk) for chunk in self._chunks))
         reduce(RowStatistics.__add__, found).check(bounds)
@@ -154,7 +154,8 @@ def _known(name: str, array: Any) -> Any:
 
 def _blocks(public: Any, lo: int, hi: int, X: Any, y: Any) -> Blocks:
     """Return the rows of a chunk; raise if they differ from the array's metadata."""
-    d, loss, bounds = public
+    d, loss, bounds, constants = public
+    refuse_other_code("loss", loss, constants_of(loss), constants)
     if not (is_sparse(X) or isinstance(X, np.ndarray)):
         raise TypeError(f"chunks of X must be NumPy arrays or SciPy CSR matrices, got {type(X)}")
     refuse_mask("X", X)

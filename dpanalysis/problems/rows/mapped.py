@@ -123,8 +123,10 @@ class Chunks(ABC):
         self, W: Any, rows: Any, clipping: Any, weights: Any, value: bool, gradient: bool
     ) -> tuple[Any, Any, Any]:
         """See :meth:`InMemoryRows.sums`."""
+        stated = _bounds_of(clipping)
 
         def sums(part: Any, rows: Any, weights: Any) -> tuple[Any, Any, Any]:
+            refuse_other_code("clipping", clipping, _bounds_of(clipping), stated)
             return part.sums(W, rows, clipping, weights, value, gradient)
 
         R = W.shape[0]
@@ -152,6 +154,22 @@ class Chunks(ABC):
         """See :meth:`InMemoryRows.correct`."""
         total = self._sum(lambda part, rows, weights: (part.correct(W),), None, None)
         return total[0] if total else np.zeros(W.shape[0], int)
+
+
+def _bounds_of(clipping: Any) -> tuple[float, ...]:
+    return () if clipping is None else (float(clipping.clip_norm), float(clipping.largest_weight))
+
+
+def refuse_other_code(
+    name: str, owner: Any, found: tuple[Any, ...], stated: tuple[Any, ...]
+) -> None:
+    """Raise ValueError if an object has other constants in this process than in the caller's."""
+    # It is pickled by the name of its class, whose code or globals may differ there.
+    if found != stated:
+        raise ValueError(
+            f"{name}: {owner!r} has the constants {found} in a worker, and {stated} in the process "
+            "that computes the noise from them: restart the workers, with the same modules"
+        )
 
 
 def add(parts: Iterable[tuple[Any, ...]]) -> tuple[Any, ...] | None:
