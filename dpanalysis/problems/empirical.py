@@ -66,7 +66,7 @@ def resolve_value_clipping(
 _FIXED = frozenset(
     (
         *("n", "d", "loss", "regularizer", "row_bounds", "features", "n_classes", "hidden"),
-        *("activation", "_size"),
+        *("activation", "bias", "_size"),
     )
 )
 

@@ -267,7 +267,10 @@ def test_what_the_data_were_prepared_for_cannot_be_changed():
     for problem, names in [
         (erm, ("n", "d", "loss", "regularizer", "row_bounds", "_size")),
         (softmax, ("n", "d", "loss", "regularizer", "row_bounds", "_size", "n_classes")),
-        (network, ("n", "d", "regularizer", "row_bounds", "_size", "n_classes", "activation")),
+        (
+            network,
+            ("n", "d", "regularizer", "row_bounds", "_size", "n_classes", "activation", "bias"),
+        ),
     ]:
         before = problem.facts("replace_one")
         for name in names:
