@@ -227,10 +227,10 @@ def check_loss(loss: Any) -> None:
     TypeError
         If it is not an object of a class that extends :class:`Loss`.
     ValueError
-        If a constant is not a number >= 0, a formula is set on the object and not on its class,
-        raises or returns another shape, or a value or derivative on the grid contradicts
-        ``lowest``, ``lipschitz``, ``smoothness``, ``convex`` or
-        ``curvature_vanishes_at_max_slope``.
+        If a constant is not a number >= 0, a formula is set on the object, or on the class later
+        than the constants of its base class were inherited, raises or returns another shape, or a
+        value or derivative on the grid contradicts ``lowest``, ``lipschitz``, ``smoothness``,
+        ``convex`` or ``curvature_vanishes_at_max_slope``.
 
     Examples
     --------
@@ -254,6 +254,11 @@ def check_loss(loss: Any) -> None:
                 f"{name}.{formula} must be a method of its class, which states the constants of "
                 "its formulas; it is set on the object"
             )
+    for constant, (kind, formula, of) in outdated(type(loss), _CONSTANTS, Loss).items():
+        raise ValueError(
+            f"{kind}.{formula} was set on the class after it was made, but its {constant} is that "
+            f"of {of}, whose formulas are others: define it in the body of the class"
+        )
     z, y = grid(loss)
     for formula in ("value", "derivative"):
         found = evaluated(loss, formula, z, y)

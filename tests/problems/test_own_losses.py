@@ -184,3 +184,23 @@ def test_a_curvature_beyond_the_stated_ones_counts_as_the_nearest(convex, low):
         problem = ERM(np.ones((1, 1)), np.array([y]), Liar())
         assert problem.hessian_sum(np.zeros(1)) == pytest.approx(expected)
         assert problem.hvp_sum(np.zeros(1), np.ones(1)) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("formula", ["derivative", "second_derivative"])
+def test_a_formula_that_is_set_on_a_class_later_does_not_inherit_constants(formula):
+    """In the body of the class it resets them; the grid does not see every one that is wrong."""
+
+    class Later(losses.Logistic):
+        pass
+
+    assert losses.check_loss(Later()) is None
+    setattr(Later, formula, lambda self, z, y: getattr(losses.Logistic, formula)(self, z, y))
+    with pytest.raises(
+        ValueError, match=rf"Later\.{formula} was set on the class after .* Logistic"
+    ):
+        losses.check_loss(Later())
+    Later.convex, Later.lipschitz, Later.smoothness = True, 1.0, 0.25
+    Later.hessian_lipschitz, Later.curvature_vanishes_at_max_slope = math.inf, False
+    Later.lowest, Later.growth = 0.0, (0.0, 1.0)
+    Later.weak_growth, Later._remainder = losses.Loss.weak_growth, losses.Loss._remainder
+    assert losses.check_loss(Later()) is None
