@@ -354,7 +354,7 @@ def test_laplace_budgets_are_met_exactly():
                 Sampled(dpa.WithReplacement(2), [Gaussian(1.0, 1.0)], n=9), 1e-5, ADD
             ),
             dpa.IncompatibleAccounting,
-            "WithReplacement with 'replace_one'",
+            "WithReplacement and Shuffle with 'replace_one'",
         ),
         (lambda: gaussian_profile(0.1, 5, 6, 1.0), ValueError, "m must be between 1 and 5"),
         (lambda: gaussian_profile(0.1, 5, 2, 0.0), ValueError, "mu must lie in"),
