@@ -15,6 +15,7 @@ from dpanalysis import clipping
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install torch==2.13.0")
 from torch import nn  # noqa: E402
+from torch.utils.checkpoint import checkpoint  # noqa: E402
 from torch.utils.data import DataLoader, Dataset, TensorDataset  # noqa: E402
 
 from dpanalysis.problems.modules.network import ModuleNetwork  # noqa: E402
@@ -747,3 +748,53 @@ def test_tensors_of_another_class_are_plain_ones(stored):
         problem = dpa.problems.Module(module, *data, in_memory=not stored)
         sums.append(problem.sums(problem.initial(), clipping=RULES[0]).gradient)
     np.testing.assert_array_equal(*sums)
+
+
+class Turned(nn.Module):
+    """Turns pairs of numbers by complex factors, in a buffer or frozen, as rotary embeddings."""
+
+    def __init__(self, frozen):
+        super().__init__()
+        self.a, self.b = nn.Linear(4, 4), nn.Linear(4, 3)
+        factors = torch.polar(torch.ones(2), torch.tensor([0.7, 1.9]))
+        if frozen:
+            self.factors = nn.Parameter(factors, requires_grad=False)
+        else:
+            self.register_buffer("factors", factors)
+
+    def forward(self, x):
+        pairs = torch.view_as_complex(self.a(x).reshape(-1, 2, 2))
+        return self.b(torch.view_as_real(pairs * self.factors).flatten(1))
+
+
+class Checkpointed(nn.Module):
+    """Runs a layer again in the backward pass, to save memory."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b, self.c = nn.Linear(4, 4), nn.Linear(4, 4), nn.Linear(4, 3)
+
+    def forward(self, x):
+        inner = checkpoint(lambda x: self.b(x).tanh(), self.a(x), use_reentrant=False)
+        return self.c(inner)
+
+
+@pytest.mark.parametrize(
+    "make", [lambda: Turned(True), lambda: Turned(False), Checkpointed, lambda: Turned(0).double()]
+)
+def test_complex_numbers_and_checkpoints_have_the_gradients_of_pytorch(make):
+    X, y = torch.randn(5, 4), torch.arange(5) % 3
+    module = make()
+    problem = dpa.problems.Module(module, X, y)
+    w = problem.initial() * 1.5
+    own = problem.module(w)
+    X = X.to(own.b.weight.dtype)
+    nn.functional.cross_entropy(own(X), y, reduction="sum").backward()
+    expected = torch.cat([p.grad.flatten() for p in own.parameters() if p.requires_grad])
+    np.testing.assert_allclose(problem.sums(w).gradient, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_complex_parameters_are_refused():
+    module = Turned(True).requires_grad_(True)
+    with pytest.raises(ValueError, match="real parameters, got complex ones: train"):
+        dpa.problems.Module(module, torch.randn(5, 4), torch.arange(5) % 3)

@@ -197,7 +197,7 @@ def materialized_gradients(
         for k, each in (*fixed.items(), *zip(moving, rows)):
             given[k] = each
         arguments, named = tree_unflatten(given, call.shape)
-        # Each parameter by its own name, see ModuleNetwork._called.
+        # Each parameter by its own name, see ModuleNetwork._by_vmap.
         found = torch.func.functional_call(
             call.layer, parameters, arguments, named, tie_weights=False
         )

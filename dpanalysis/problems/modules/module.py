@@ -238,6 +238,11 @@ class Module(NonconvexRisk):
         if not trained:
             got = "all of them frozen by requires_grad_(False)" if parameters else "none"
             raise ValueError(f"module must have a parameter with requires_grad=True, got {got}")
+        if any(each.is_complex() for each in trained):
+            raise ValueError(
+                "module must hold real parameters, got complex ones: train torch.view_as_real(...) "
+                "of them, or freeze them by requires_grad_(False)"
+            )
         if torch.finfo(trained[0].dtype).max < 1e30:  # no iterate would be below largest_iterate
             raise ValueError(
                 f"module must hold parameters of a wide range, got {trained[0].dtype}, in which "

@@ -77,7 +77,10 @@ class ModuleNetwork:
     """
 
     def __init__(self, module: nn.Module, loss: Loss, dtype: Any, device: Any) -> None:
-        self.module = copy.deepcopy(module).to(dtype=dtype, device=device).eval()
+        def moved(each: Tensor) -> Tensor:  # ``Module.to`` would make complex numbers real
+            return each.to(device, dtype if each.is_floating_point() else None)
+
+        self.module = copy.deepcopy(module)._apply(moved).eval()
         # A layer's output must not be overwritten before its gradient is computed.
         each: Any
         for each in self.module.modules():
@@ -298,25 +301,30 @@ class ModuleNetwork:
         self.restore()
 
         def loss(parameters: dict[str, Tensor], x: Inputs, y: Tensor) -> Tensor:
-            return self.loss(self._called(parameters, rows_of(x, None)), y[None])[0]
+            # Each layer is addressed by one of its names. Addressed by two, as PyTorch's own weight
+            # tying does, a layer that occurs twice would keep these parameters permanently.
+            placed = {slot: parameters[name] for slot, name in self._slots.items()}
+            outputs = torch.func.functional_call(
+                self.module, placed, rows_of(x, None), tie_weights=False
+            )
+            return self.loss(outputs, y[None])[0]
 
         each = torch.func.vmap(torch.func.grad_and_value(loss), in_dims=(None, 0, 0))
         with vmap_settings():
             return each(self._trained, x, y)
 
-    def _called(self, parameters: dict[str, Tensor], x: Inputs) -> Tensor:
-        """Return the outputs for other parameters."""
-        # Each layer is addressed by one of its names. Addressed by two, as PyTorch's own weight
-        # tying does, a layer that occurs twice would keep these parameters permanently.
-        placed = {slot: parameters[name] for slot, name in self._slots.items()}
-        return torch.func.functional_call(self.module, placed, x, tie_weights=False)
-
     def _single_gradients(self, x: Inputs, y: Tensor) -> tuple[dict[str, Tensor], Tensor]:
         self.restore()
-        with torch.enable_grad():
-            own = {n: p.detach().clone().requires_grad_() for n, p in self._trained.items()}
-            value = self.loss(self._called(own, x), y)
-            found = torch.autograd.grad(value.sum(), list(own.values()), allow_unused=True)
+        own = self._trained
+        try:  # their own gradients: a checkpoint runs its layers again, behind this call
+            for each in own.values():
+                each.requires_grad_()
+            with torch.enable_grad():
+                value = self.loss(self.module(*x), y)
+                found = torch.autograd.grad(value.sum(), list(own.values()), allow_unused=True)
+        finally:
+            for each in own.values():
+                each.requires_grad_(False)
         filled = (torch.zeros_like(p) if g is None else g for p, g in zip(own.values(), found))
         return dict(zip(own, filled)), value.detach()
 
