@@ -4,6 +4,7 @@ import copy
 import itertools
 import math
 import pickle
+import time
 from concurrent.futures import ThreadPoolExecutor
 from fractions import Fraction
 
@@ -202,6 +203,33 @@ def test_threads_that_share_a_module_get_the_sums_of_their_own_iterates(kind):
     np.testing.assert_array_equal(
         pickle.loads(pickle.dumps(problem)).gradient_sum(iterates[0], None, rule), expected[0]
     )
+
+
+SETTINGS = []
+
+
+class Watching(nn.Module):
+    """Takes a while, and looks at a setting of the process."""
+
+    def __init__(self):
+        super().__init__()
+        self.a = nn.Linear(4, 2)
+
+    def forward(self, x):
+        SETTINGS.append(torch.backends.mha.get_fastpath_enabled())
+        time.sleep(0.001)
+        SETTINGS.append(torch.backends.mha.get_fastpath_enabled())
+        return self.a(x)
+
+
+def test_threads_leave_the_settings_of_other_problems_as_they_are():
+    X, y = torch.randn(6, 4), torch.arange(6) % 2
+    problems = [dpa.problems.Module(Watching(), X, y) for _ in range(3)]
+    before = torch.backends.mha.get_fastpath_enabled()
+    SETTINGS.clear()
+    with ThreadPoolExecutor(3) as pool:
+        list(pool.map(lambda each: [each.sums(each.initial()) for _ in range(9)], problems))
+    assert before and torch.backends.mha.get_fastpath_enabled() and not any(SETTINGS)
 
 
 class Scaled(nn.Module):

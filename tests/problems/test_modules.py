@@ -962,7 +962,7 @@ def test_other_bits_in_a_short_chunk_are_seen(monkeypatch):
     if problem._chunk_lengths[0] == 16:  # where the kernels of this machine give the same bits
         assert problem._chunk_lengths == (16, 20, 24, 32, 64) and found == (20, 24, 32, 64)
     problem.check_private()
-    problem._is_samplewise = None
+    problem._found.clear()
     layer.register_forward_pre_hook(
         lambda _, x: (x[0] + 1e-3 * (len(x[0]) == problem._chunk_lengths[0]) * x[0].sum(dim=0),)
     )

@@ -736,7 +736,7 @@ def test_adding_a_record_needs_kernels_that_keep_bits_at_other_places(monkeypatc
     with pytest.raises(ValueError, match=r"module must .* at every position .* chunk=1, or rel"):
         dpa.minimize(problem, method, budget, rng=0)
     assert problem.facts("replace_one").relation == "replace_one"
-    assert problem._keeps_bits and not pickle.loads(pickle.dumps(problem))._keeps_bits
+    assert problem._found and not pickle.loads(pickle.dumps(problem))._found
     threads = torch.get_num_threads()
     try:  # other threads divide a product at other rows
         torch.set_num_threads(threads + 1)
@@ -807,7 +807,7 @@ def test_autocast_around_a_run_changes_no_kernel():
             w = problems[0].initial()
             sums.append([each.sums(w, clipping=RULE).gradient for each in problems])
             problems[-1].keeps_bits()
-    assert problems[0]._keeps_bits == problems[1]._keeps_bits
+    assert problems[0]._found == problems[1]._found != {}
     for each in sums[1]:
         np.testing.assert_array_equal(each, sums[0][0])
 
@@ -822,3 +822,75 @@ def test_lengths_of_chunks_are_those_of_the_threads_that_run(monkeypatch):
         found = "dpanalysis.problems.modules.module.chunk_lengths"
         monkeypatch.setattr(found, lambda *_, lengths=lengths: lengths)
         assert pickle.loads(pickle.dumps(problem)).keeps_bits() == same
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_hooks_of_all_modules_are_refused_where_they_were_not_when_the_problem_was_built(own):
+    """They would get a whole chunk: a sum of two records may move by more than 2 C."""
+    X, y = data(9, 0)
+    problem = dpa.problems.Module(Counts("none") if own else plain(), X, y)
+    w = problem.initial()
+    before = problem.sums(w, clipping=RULE).gradient
+    hook = nn.modules.module.register_module_forward_hook(lambda _, x, out: out / out.abs().max())
+    try:
+        for run in (lambda: problem.sums(w, clipping=RULE), problem.check_private):
+            with pytest.raises(ValueError, match=r"without hooks of all modules .* remove them"):
+                run()
+    finally:
+        hook.remove()
+    np.testing.assert_array_equal(problem.sums(w, clipping=RULE).gradient, before)
+
+
+@pytest.mark.filterwarnings("ignore:TF32 acceleration")
+def test_what_was_found_about_kernels_is_kept_for_their_settings_only(monkeypatch):
+    """With others PyTorch takes other kernels, or products of fewer bits."""
+    linear, backend = F.linear, torch.backends.mkldnn
+
+    def placed(x, weight, bias):
+        low = not backend.enabled or backend.matmul.fp32_precision == "bf16"
+        return linear(x, weight, bias) * (1.0 + low * 1e-6 * torch.arange(len(x)))[:, None]
+
+    monkeypatch.setattr(F, "linear", placed)
+    problem = dpa.problems.Module(plain(), *data(9, 0), chunk=8)
+    assert problem.keeps_bits()
+    with backend.flags(enabled=False):
+        assert not problem.keeps_bits()
+    precision = torch.get_float32_matmul_precision()
+    try:
+        torch.set_float32_matmul_precision("medium")
+        assert not problem.keeps_bits()
+    finally:
+        torch.set_float32_matmul_precision(precision)
+    assert problem.keeps_bits()
+
+
+def test_a_kernel_that_looks_at_other_samples_is_found_at_any_number_of_threads(monkeypatch):
+    linear, threads = F.linear, torch.get_num_threads()
+
+    def mixing(x, weight, bias):
+        return linear(x + 1e-3 * (torch.get_num_threads() > threads) * x.sum(dim=0), weight, bias)
+
+    monkeypatch.setattr(F, "linear", mixing)
+    problem = dpa.problems.Module(plain(), *data(9, 0), chunk=8)
+    problem.check_private()
+    try:
+        torch.set_num_threads(threads + 1)
+        with pytest.raises(ValueError, match="the gradient of a sample changes"):
+            problem.check_private()
+    finally:
+        torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize("own", [False, True])
+def test_detecting_anomalies_raises_for_no_record(own):
+    """A record whose gradient is not finite adds nothing; an error would reveal it."""
+    X, y = data(9, 0)
+    X[3] = 3e38
+    loss = functools.partial(F.cross_entropy, reduction="none") if own else "cross_entropy"
+    problem = dpa.problems.Module(plain(), X, y, loss=loss)
+    w = 9.0 * problem.initial()
+    with torch.autograd.set_detect_anomaly(True):
+        total = problem.sums(w, clipping=RULE).gradient
+        assert torch.is_anomaly_enabled()
+    others = np.delete(np.arange(9), 3)
+    np.testing.assert_allclose(total, problem.sums(w, others, RULE).gradient, atol=1e-12)

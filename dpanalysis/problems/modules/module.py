@@ -20,7 +20,7 @@ from ..networks.softmax import CrossEntropy
 from ..row_bound import RowBound, as_bounds, implied_radius
 from .growth import Chain
 from .layers import module_rounding
-from .network import LOSSES, Inputs, ModuleNetwork, same_kernels
+from .network import LOSSES, Inputs, ModuleNetwork, kernel_settings, same_kernels
 from .per_sample import ChunkGradients
 from .probe import (
     check_batch,
@@ -281,12 +281,11 @@ class Module(NonconvexRisk):
         if self._augment is not None:
             self._augment.check(like, self._iterate("w", self._start))
         self._chain: Chain | None = None
-        self._is_samplewise: bool | None = None
-        self._keeps_bits: dict[int, bool] = {}  # by the number of PyTorch's threads
+        self._found: dict[Any, bool] = {}  # about kernels, by PyTorch's settings
 
     def __getstate__(self) -> dict[str, Any]:
         # What was found about the kernels of one machine need not hold on another.
-        return {**vars(self), "_is_samplewise": None, "_keeps_bits": {}}
+        return {**vars(self), "_found": {}}
 
     def _check_classes(self) -> None:
         """Raise if a label has no output: failing mid-run would leak that record."""
@@ -391,9 +390,7 @@ class Module(NonconvexRisk):
         """
         super().check_private()
         refuse_inference()
-        if self._is_samplewise is None:
-            self._is_samplewise = self._compare(same_gradients)
-        if not self._is_samplewise:
+        if not self._finds("samplewise", lambda: self._compare(same_gradients)):
             raise ValueError(
                 "module must keep its samples apart: the gradient of a sample changes with the "
                 "samples beside it, or from one call to the next"
@@ -423,13 +420,19 @@ class Module(NonconvexRisk):
         False, adding or removing a record changes the others' terms by their rounding; see the
         class notes.
         """
-        threads = torch.get_num_threads()
-        if threads not in self._keeps_bits:
-            self._keeps_bits[threads] = self.chunk == 1 or (
-                self._compare(same_at_other_places)
-                and set(self._chunk_lengths) <= set(self._lengths())  # perhaps of other threads
-            )
-        return self._keeps_bits[threads]
+
+        def keeps() -> bool:
+            same = self._compare(same_at_other_places)
+            return same and set(self._chunk_lengths) <= set(self._lengths())  # at other settings
+
+        return self.chunk == 1 or self._finds("bits", keeps)
+
+    def _finds(self, what: str, check: Callable[[], bool]) -> bool:
+        """Return the result of a check, made once for all settings of PyTorch."""
+        key = what, *kernel_settings()
+        if key not in self._found:
+            self._found[key] = check()
+        return self._found[key]
 
     def _lengths(self) -> tuple[int, ...]:
         with self._at_random():

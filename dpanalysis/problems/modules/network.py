@@ -44,12 +44,24 @@ def same_kernels(network: ModuleNetwork) -> Iterator[None]:
     """Prevent the libraries from choosing algorithms that depend on the data."""
     # No benchmarking of convolutions, only deterministic ones, without TF32. cuDNN's recurrent
     # layers have gradients only in training mode, and no ``vmap`` rule.
-    # What was found about kernels does not hold under ``torch.autocast``.
+    # What was found about kernels does not hold under ``torch.autocast``. Detecting anomalies
+    # would raise where the gradient of a record is NaN.
     backend, kind = torch.backends.cudnn, network.vector.device.type
     enabled = bool(backend.enabled) and not network.recurrent
     flags = backend.flags(enabled=enabled, benchmark=False, deterministic=True, allow_tf32=False)
-    with flags, torch.autocast(kind, enabled=False):
+    with flags, torch.autocast(kind, enabled=False), torch.autograd.set_detect_anomaly(False):
         yield
+
+
+def kernel_settings() -> tuple[Any, ...]:
+    """Return the settings of the process by which PyTorch chooses kernels."""
+    own = torch.backends
+    of: Any = (own.mkldnn.matmul, own.mkldnn.conv, own.mkldnn.rnn, own.cuda.matmul)
+    return (
+        *(torch.get_num_threads(), torch.get_default_dtype(), own.mkldnn.enabled),
+        *(own.cudnn.enabled, torch.are_deterministic_algorithms_enabled()),
+        *(each.fp32_precision for each in of),
+    )
 
 
 @contextmanager
@@ -76,6 +88,9 @@ class ModuleNetwork:
     that holds it, see :meth:`use_parents`.
     """
 
+    # One for all, since :func:`same_kernels` and ``vmap_settings`` change settings of the process.
+    _lock = threading.RLock()
+
     def __init__(self, module: nn.Module, loss: Loss, dtype: Any, device: Any) -> None:
         def moved(each: Tensor) -> Tensor:  # ``Module.to`` would make complex numbers real
             return each.to(device, dtype if each.is_floating_point() else None)
@@ -98,7 +113,6 @@ class ModuleNetwork:
         self.slices = {n: slice(a, b) for n, a, b in zip(trained, ends, ends[1:])}
         self.size = ends[-1]
         self._trained = trained
-        self._lock = threading.RLock()
         self._signatures: list[CallSignature] = []
         self._make_vector()
         self.gradient_layers = {slot: slot.rpartition(".")[0] for slot in self._slots}
@@ -141,7 +155,6 @@ class ModuleNetwork:
     def __getstate__(self) -> dict[str, Any]:
         self.restore()
         own = (
-            "_lock",
             "vector",
             "_loaded",
             "_state",
@@ -156,7 +169,6 @@ class ModuleNetwork:
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
-        self._lock = threading.RLock()
         self._make_vector()
         self._find_layers()
 
@@ -213,6 +225,12 @@ class ModuleNetwork:
     def at(self, w: Tensor) -> Iterator[None]:
         """Set the parameters to ``w`` (d,) and keep other threads from changing them."""
         with self._lock:
+            known = self.forward == "direct" or self._with_rule
+            if known and nn.modules.module._has_any_global_hook():
+                raise ValueError(
+                    "module must run without hooks of all modules that were registered after the "
+                    "problem was built, since they may mix samples: remove them, or build it again"
+                )
             self.load(w)
             yield
 
