@@ -21,10 +21,10 @@ recorded in the new ledger before anything else is charged; if they do not fit, 
 resumed. A batch that was charged after the last step in the file is lost and stays charged. It is
 not drawn again: with fresh noise that would be a second release at the price of one. (A seeded run
 draws the same batch and the same noise again. On the same records the answer is the same, one
-release, which its ledger lists once; on other records the difference of the two answers has no
-noise, as for any two runs with the same seed. Other code of this package or of NumPy may draw
-other noise, a second release, and is refused.) Where a plan is written several batches ahead, those
-that a killed run did not reach count as lost, too.
+release, which its ledger lists once. Other code of this package or of NumPy, or other settings of
+PyTorch, may draw or round otherwise, a second release, and are refused. On other records the
+difference of the two answers has no noise, as for any two runs with the same seed.) Where a plan is
+written several batches ahead, those that a killed run did not reach count as lost, too.
 
 **Resuming repeatedly.** A resumed run writes to the file that it started from, and holds a lock on
 it. So a later run resumes where that one ended, with all that it was charged; a concurrent run is
@@ -82,6 +82,7 @@ except ImportError:  # Windows, which cannot replace an open file either
 
 _FORMAT = 2
 _PACKAGE, _INCOMPLETE = "dpanalysis.", "untold"  # fingerprints of our classes are complete
+_KERNELS = "threads, device or settings of PyTorch"
 _LIBRARIES = {"dpanalysis", "numpy", "scipy", "torch", *sys.stdlib_module_names}
 _MAX_DEPTH = 8  # of nested objects
 _MAX_LISTED = 100  # entries of a list that are written out; a longer one has a digest
@@ -266,10 +267,13 @@ def is_complete(settings: Any) -> bool:
     return all(map(is_complete, settings)) if isinstance(settings, list) else True
 
 
-def fingerprint_problem(problem: Problem, facts: PublicFacts) -> dict[str, Any]:
-    """Return the fingerprint of a problem, with the public facts in place of its records."""
+def fingerprint_problem(problem: Problem, facts: PublicFacts, seeded: bool) -> dict[str, Any]:
+    """Return the fingerprint of a problem, with the public facts in place of its records.
+
+    For a seeded run it contains what the last bits of a Module's sums depend on.
+    """
     public = ("loss", "regularizer", "activation", "hidden", "bias", "n_classes", "row_bounds")
-    network = getattr(problem, "_network", None)  # of a Module
+    network, kernels = (getattr(problem, n, None) for n in ("_network", "_kernels"))  # of a Module
     # Known layers, all of them trained, without buffers or augmentation.
     layers = ("direct", 0, None)
     buffers = [] if network is None else list(network.module.buffers())
@@ -283,6 +287,7 @@ def fingerprint_problem(problem: Problem, facts: PublicFacts) -> dict[str, Any]:
         "facts": fingerprint(facts),
         **{name: fingerprint(getattr(problem, name, None)) for name in public},
         "module": None if network is None else _layers(network.module),
+        **({_KERNELS: kernels} if seeded and kernels else {}),
         **({} if known else {_INCOMPLETE: True}),
     }
 

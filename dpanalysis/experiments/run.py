@@ -179,18 +179,19 @@ def minimize(
     recording = Recording(problem, recorders, every, progress, callback)
     if path is None:
         return loop.run(w, oracles, random, recording)
+    source = kind_of_rng(rng)
     settings = {
-        "problem": fingerprint_problem(problem, facts),
+        "problem": fingerprint_problem(problem, facts, source == "seeded"),
         "method": fingerprint(method),
         "plan": fingerprint(loop.plan),
         "budget": fingerprint(agreed),
         "accountant": accountant,
         "replicates": len(w),
         "w0": fingerprint(None if w0 is None else np.asarray(w0, dtype=np.float64)),
-        "rng": (kind := kind_of_rng(rng)),
-        "code": [code_digest("dpanalysis"), np.__version__] if kind == "seeded" else None,
+        "rng": source,
+        "code": [code_digest("dpanalysis"), np.__version__] if source == "seeded" else None,
     }
-    if settings["rng"] == "seeded" and not is_complete(settings):
+    if source == "seeded" and not is_complete(settings):
         raise ValueError(
             "rng must be None or 'os' with a checkpoint of a problem, a loss, a rule or a method "
             f"of your own class, got {rng!r}: a file does not identify such an object, and a run "

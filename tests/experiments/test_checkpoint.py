@@ -568,6 +568,27 @@ def test_networks_go_on(tmp_path, kind):
     np.testing.assert_array_equal(again.w, whole.w)
 
 
+@pytest.mark.parametrize("rng", [3, None])
+def test_a_seeded_run_of_a_module_goes_on_with_the_same_kernels_only(tmp_path, rng):
+    """Others round otherwise, and the step that is repeated has the same noise."""
+    torch = pytest.importorskip("torch")
+    X, y = np.random.default_rng(0).normal(size=(40, 3)), np.arange(40) % 2
+    on = dpa.problems.Module(torch.nn.Linear(3, 2), X.astype(np.float32), y, chunk=1)
+    path, stop = tmp_path / "run", {"callback": lambda number, w: number == 4}
+    run("Adam", on, rng=rng, checkpoint=path, **stop)
+    threads = torch.get_num_threads()
+    try:
+        torch.set_num_threads(threads + 1)
+        if rng is None:
+            assert run("Adam", on, rng=rng, resume=path, **stop) is not None
+        else:
+            with pytest.raises(ValueError, match=r"with another .*threads, device or"):
+                run("Adam", on, rng=rng, resume=path)
+    finally:
+        torch.set_num_threads(threads)
+    run("Adam", on, rng=rng, resume=path)
+
+
 @pytest.mark.parametrize("kind", ["own layer", "frozen", "augment", "buffers"])
 def test_a_module_that_a_file_cannot_identify_has_no_checkpoint_with_a_seed(tmp_path, kind):
     torch = pytest.importorskip("torch")

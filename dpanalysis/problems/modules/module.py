@@ -434,6 +434,12 @@ class Module(NonconvexRisk):
             self._found[key] = check()
         return self._found[key]
 
+    @property
+    def _kernels(self) -> str:
+        """Return what the last bits of a sum depend on beside the module, for a checkpoint."""
+        own = torch.__version__, str(self.device), self._network.vector.dtype, self.chunk
+        return repr((*own, *kernel_settings()))
+
     def _lengths(self) -> tuple[int, ...]:
         with self._at_random():
             return chunk_lengths(self._network, self._records.first, self._y, self.chunk)
