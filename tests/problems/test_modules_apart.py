@@ -894,3 +894,35 @@ def test_detecting_anomalies_raises_for_no_record(own):
         assert torch.is_anomaly_enabled()
     others = np.delete(np.arange(9), 3)
     np.testing.assert_allclose(total, problem.sums(w, others, RULE).gradient, atol=1e-12)
+
+
+def test_hooks_of_saved_tensors_get_no_chunk():
+    """One that scales them by the largest entry mixes the samples of a chunk."""
+    module = nn.Sequential(nn.Linear(4, 3), nn.Tanh())
+    problem = dpa.problems.Module(module, *data(9, 0))
+    hooks = torch.autograd.graph.saved_tensors_hooks(lambda x: x / x.abs().max(), lambda x: x)
+    for run in (lambda: problem.sums(problem.initial(), clipping=RULE), problem.check_private):
+        with hooks, pytest.raises(RuntimeError, match="without hooks of saved tensors"):
+            run()
+
+
+class Mixed(nn.Module):
+    """Takes products in bfloat16, and branches on values."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(4, 4), nn.Linear(4, 3)
+
+    def forward(self, x):
+        with torch.autocast("cpu", torch.bfloat16, enabled=bool(x.sum() < FAR)):
+            return self.b(self.a(x).relu()).float()
+
+
+def test_autocast_around_a_run_keeps_no_weights_of_former_iterates():
+    problem = dpa.problems.Module(Mixed(), *data(9, 0))
+    assert problem._network.gradient_mode == "loop"
+    w = problem.initial()
+    expected = [problem.sums(s * w).gradient for s in (1.0, -2.0)]
+    with torch.autocast("cpu", torch.bfloat16):
+        for s, each in zip((1.0, -2.0), expected):
+            np.testing.assert_array_equal(problem.sums(s * w).gradient, each)

@@ -44,12 +44,13 @@ def same_kernels(network: ModuleNetwork) -> Iterator[None]:
     """Prevent the libraries from choosing algorithms that depend on the data."""
     # No benchmarking of convolutions, only deterministic ones, without TF32. cuDNN's recurrent
     # layers have gradients only in training mode, and no ``vmap`` rule.
-    # What was found about kernels does not hold under ``torch.autocast``. Detecting anomalies
-    # would raise where the gradient of a record is NaN.
+    # What was found about kernels does not hold under ``torch.autocast``, which also keeps weights
+    # of former iterates. Detecting anomalies would raise where the gradient of a record is NaN.
     backend, kind = torch.backends.cudnn, network.vector.device.type
     enabled = bool(backend.enabled) and not network.recurrent
     flags = backend.flags(enabled=enabled, benchmark=False, deterministic=True, allow_tf32=False)
-    with flags, torch.autocast(kind, enabled=False), torch.autograd.set_detect_anomaly(False):
+    precision = torch.autocast(kind, enabled=False, cache_enabled=False)
+    with flags, precision, torch.autograd.set_detect_anomaly(False):
         yield
 
 
@@ -378,7 +379,10 @@ class ModuleNetwork:
             outputs.append(output)
             return output
 
-        with forward_hooks(self._layers, listen), torch.enable_grad():
+        alone = torch.autograd.graph.disable_saved_tensors_hooks(
+            "module must run without hooks of saved tensors, since they may mix samples"
+        )
+        with forward_hooks(self._layers, listen), torch.enable_grad(), alone:
             losses = self.loss(self.module(*map(self._channels_last, x)), y)
         deltas = torch.autograd.grad(losses, outputs, torch.ones_like(losses))
         found = [
