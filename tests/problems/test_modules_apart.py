@@ -926,3 +926,14 @@ def test_autocast_around_a_run_keeps_no_weights_of_former_iterates():
     with torch.autocast("cpu", torch.bfloat16):
         for s, each in zip((1.0, -2.0), expected):
             np.testing.assert_array_equal(problem.sums(s * w).gradient, each)
+
+
+def test_a_loss_that_depends_on_the_place_is_seen():
+    """A rule may weigh gradients by losses, so that their terms would change with their places."""
+    X, y = data(9, 0)
+    problem = dpa.problems.Module(plain(), X, y, chunk=8)
+    loss = problem._network.loss.function
+    assert problem.keeps_bits()
+    problem._found.clear()
+    problem._network.loss.function = lambda z, y: loss(z, y) + 1e-9 * torch.arange(len(y))
+    assert not problem.keeps_bits()

@@ -347,7 +347,7 @@ def same_gradients(network: ModuleNetwork, X: Inputs, y: Tensor, chunk: int) -> 
 
 
 def same_at_other_places(network: ModuleNetwork, X: Inputs, y: Tensor, chunk: int) -> bool:
-    """Return whether per-sample gradients keep every bit in other orders of their chunk."""
+    """Return whether losses and gradients keep every bit in other orders of their chunk."""
     # A record that is added moves the others by one; of few samples some agree by chance.
     generator = torch.Generator().manual_seed(3)
     for seed in range(max(1, _COMPARED // chunk)):
@@ -355,11 +355,12 @@ def same_at_other_places(network: ModuleNetwork, X: Inputs, y: Tensor, chunk: in
         drawn = torch.randperm(chunk, generator=generator)
         places = torch.arange(chunk)
         with same_kernels(network):
-            expected = network.sample_gradients(x, labels)[1]
+            losses, expected = network.sample_gradients(x, labels)
             for order in (places.roll(1), places.flip(0), drawn):
                 order, here = order.to(labels.device), places.to(labels.device)
-                found = network.sample_gradients(rows_of(x, order), labels[order])[1]
-                if not _same_bits(network, (expected, order, chunk), (found, here, chunk)):
+                values, found = network.sample_gradients(rows_of(x, order), labels[order])
+                same = _same_bits(network, (expected, order, chunk), (found, here, chunk))
+                if not same or not _equal(values, losses[order]):
                     return False
     return True
 
