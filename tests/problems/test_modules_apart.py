@@ -937,3 +937,24 @@ def test_a_loss_that_depends_on_the_place_is_seen():
     problem._found.clear()
     problem._network.loss.function = lambda z, y: loss(z, y) + 1e-9 * torch.arange(len(y))
     assert not problem.keeps_bits()
+
+
+class Dropping(nn.Module):
+    """Turns the dropout of a recurrent layer on where a bias is large."""
+
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.LSTM(2, 4, 2, dropout=0.5, batch_first=True).eval(), nn.Linear(4, 3)
+
+    def forward(self, x):
+        self.a.train(bool(self.b.bias.sum() > 5.0))
+        return self.b(self.a(x.unflatten(1, (2, 2)))[0][:, -1])
+
+
+def test_recurrent_layers_of_a_chunk_draw_no_masks():
+    problem = dpa.problems.Module(Dropping(), *data(9, 0))
+    w = problem.initial()
+    assert problem._network.gradient_mode == "layers" and problem.sums(w).value > 0.0
+    w[-3:] = 2.0
+    with pytest.raises(RuntimeError, match="random"):
+        problem.sums(w)

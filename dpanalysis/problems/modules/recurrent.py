@@ -185,8 +185,8 @@ class _BatchedBackward(torch.autograd.Function):
 
 def _batched_forward(layer: Any, x: Any, hx: Any = None) -> Any:
     """Replace the layer's ``forward``, batched for sequences without an initial state."""
-    single = None
-    if hx is None and isinstance(x, Tensor) and x.ndim in (2, 3):
+    single, drops = None, layer.training and layer.dropout > 0.0  # which vmap refuses
+    if hx is None and not drops and isinstance(x, Tensor) and x.ndim in (2, 3):
         single = _without_batch_axis(layer, x, 0)
     if single is None:
         return type(layer).forward(layer, x, hx)
