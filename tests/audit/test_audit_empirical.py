@@ -77,7 +77,7 @@ def measured_where_learned(sources, samples, limit, claim, miss):
     choice = learn_event(reader, *known, goal)
     slope = runs_module.best_slope(choice.rates, claim, runs, limit, miss)
     counts = choice.event.count(known[0]), choice.event.count(known[1])
-    return [runs_module._Stage(choice, counts, runs, slope)]
+    return [runs_module._Stage(choice, counts, runs, slope, 1.0)]
 
 
 @pytest.mark.slow

@@ -277,7 +277,7 @@ def test_networks_refuse_dask_arrays(data):
 def test_dask_is_not_imported_for_other_data():
     code = (
         "import sys, numpy as np, dpanalysis as dpa\n"
-        "ERM(np.ones((2, 1)), np.ones(2), dpa.losses.Hinge()).value(np.zeros(1))\n"
+        "dpa.ERM(np.ones((2, 1)), np.ones(2), dpa.losses.Hinge()).value(np.zeros(1))\n"
         "print('dask' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
