@@ -22,11 +22,10 @@ def _row(name: str, kinds: list[str]) -> str:
     tried = len(kinds)
     equivalent, noticed = kinds.count("equivalent"), kinds.count("noticed")
     counted = tried - equivalent
-    low, high = interval(noticed, counted) if counted else (0.0, 1.0)
     share = f"{100.0 * noticed / counted:.1f}" if counted else "-"
     cells = [
         name, tried, noticed, equivalent, kinds.count("cosmetic"), kinds.count("missing test"),
-        share, f"{100.0 * low:.0f} to {100.0 * high:.0f}",
+        share,
     ]  # fmt: skip
     return "| " + " | ".join(str(cell) for cell in cells) + " |"
 
@@ -84,12 +83,12 @@ def report(
         "",
         "Written by `python -m tests.mutants report` from `results.csv` and `survivors.toml`.",
         "Shares in the tables are of all faults that are not equivalent, those of speed and of",
-        "messages included, in percent, with Clopper-Pearson intervals at 95 %.",
+        "messages included, in percent.",
         "",
     ]
-    head = "| {} | tried | noticed | equivalent | cosmetic | missing test | share | interval |"
+    head = "| {} | tried | noticed | equivalent | cosmetic | missing test | share |"
     for title, groups in (("folder", folders), ("module", modules)):
-        lines += [head.format(title), "|---|---|---|---|---|---|---|---|"]
+        lines += [head.format(title), "|---|---|---|---|---|---|---|"]
         lines += [_row(name, groups[name]) for name in sorted(groups)]
         lines += [_row("all", every), ""]
     lines += ["## Alive", ""]
