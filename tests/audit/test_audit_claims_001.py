@@ -215,6 +215,7 @@ FAULTS = [
     ("001-32", theory, "noise_second_moment", scaled(theory.noise_second_moment, 0.5)),
     ("001-36", accelerated_privacy, "loss_of_iterates", lambda random, beta, n: 1.0 - 0.1 * beta),
     ("001-37", heavy_ball, "noise_term", lambda *at: 0.0),
+    ("001-35", nesterov, "laplace_cost", lambda response, mixing, scales: 1.0),
     ("001-34", theory, "allocate_gaussian", scaled(theory.allocate_gaussian, 1.01)),
 ]  # fmt: skip
 rolling, CERTIFIED = heavy_ball.rolling, theory.heavy_ball_certificate

@@ -30,7 +30,7 @@ Proposition 3.3 | 001-4 001-5 |
 Proposition 3.4 | 001-3 001-6 001-26 | `python -m figures lmi_map`
 Theorem 3.5 | 001-7 001-30 | for the noise of DP-SHB, the proof repaired; for all noise of mean 0 given x_t alone it is false
 Theorem 4.1 | 001-9 001-32 |
-Proposition 4.2 | holds: 001-12 001-35 | correlated noise is not better
+Proposition 4.2 | repaired: 001-12 001-35 | of independent noise, as it says; correlated Laplace noise can be better, Gaussian noise under zCDP not
 Theorem 4.3 | 001-15 | "grad f(x_t) + eta_t" is that of z_t: a slip
 Remark 4.1 | 001-12 | its horizons: `python -m figures kuru_horizons`; E_0 counts as in (4.3)
 Remark 4.2 | 001-13 |
