@@ -18,6 +18,7 @@ from dpanalysis.papers.tools import batch_means
 from dpanalysis.privacy import mechanisms
 from dpanalysis.privacy.accounting.sampling import Poisson
 from dpanalysis.privacy.events import Laplace, Repeated, Sampled
+from figures import _published
 
 seeds = st.integers(0, 2**32 - 1)
 
@@ -149,6 +150,14 @@ def test_points_of_the_figures_are_the_published_ones():
     for panel in figures["MASG_optimum_b_vs_iter.eps"]["panels"][:2]:
         curve = panel["curves"][0]
         assert nesterov.FIGURE_2[curve["T"]] == dict(curve["stage_edges"])
+
+
+def test_best_gaps_are_those_of_the_published_ends():
+    for m, table in ((1000, nesterov.FIGURE_4), (100_000, nesterov.FULL_DATA)):
+        for (name, c), gaps in table.items():
+            ends = _published.FINALS[m, c]
+            algorithms = (name, f"{name}-opt")
+            assert gaps == tuple(min(gap for _, gap in ends[each]) for each in algorithms)
 
 
 def scaled(function, factor):
