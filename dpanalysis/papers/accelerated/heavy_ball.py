@@ -431,7 +431,7 @@ def tuned_gap(T: int, c_w: float, pairs: list[tuple[float, float]]) -> float:
     hypotheses="the paper's quadratic, mu = .5, L = 1, sigma_T = c_w T for its c_w, 1e-4 and .01; "
     "exact gaps from E_0 = 10; at a fixed T other pairs are better without noise, too, but without "
     "noise no T is best",
-    changes="a horizon at which no other pair is better",
+    changes="A horizon at which no other pair is better.",
 )
 def tuned_under_noise(effort: Effort) -> Iterator[Evidence]:
     """Compare exact gaps with those of the best pair of a grid."""
@@ -594,11 +594,13 @@ def figure_1(effort: Effort) -> Iterator[Evidence]:
     "x_{t+1} = x_t - alpha/(1 - beta) u_t, u_t = beta u_{t-1} + (1 - beta) (gradient + noise), u_0 "
     "= (1 - beta) (the first noisy gradient), is the heavy ball method from x_{-1} = x_0",
     verdict="holds",
+    hypotheses="beta in [0, 1); the weights of u_t sum to 1 - beta^(t+1), so that it is no average "
+    "at first",
 )
 def smoothed_form(effort: Effort) -> Iterator[Evidence]:
     """Run both recursions on the same gradients."""
     random, T = effort.random(), 60
-    apart, weights = [], []
+    apart = []
     for _ in range(effort.cases(100, 2000)):
         alpha, beta = log_uniform(random, 1e-3, 10.0), random.uniform(0.0, 0.999)
         gradients = random.standard_normal((T, 2)) * log_uniform(random, 1e-3, 1e3)
@@ -609,11 +611,7 @@ def smoothed_form(effort: Effort) -> Iterator[Evidence]:
             u = beta * u + (1.0 - beta) * g
             smoothed = smoothed - alpha / (1.0 - beta) * u
             apart.append(np.abs(x - smoothed).max() / np.abs(x).max())
-        kept = (1.0 - beta) * beta ** np.arange(T)
-        weights.append(abs(kept.sum() - (1.0 - beta**T)))
     yield printed("largest difference / iterate", apart, "<=", 1e-9)
-    what = "|sum of the weights - (1 - beta^t)|: no average at first"
-    yield printed(what, max(weights), "<=", 1e-12)
 
 
 def lemma_forms(mu: float, L: float, step: SmoothStep) -> tuple[Array, Array]:

@@ -579,7 +579,7 @@ def smoothness_from(U: Array) -> float:
 
 
 def for_the_estimate(effort: Effort) -> Iterator[Evidence]:
-    """Neighbours at the paper's n and d, L read to four digits as the run may print it."""
+    """Take neighbours at the paper's d, and at its n unless quick, with L to all digits."""
     U = effort.random(18).random((effort.cases(10_000, 100_000), 20))
     other = U.copy()
     other[0] = 1.0 - np.round(U[0])
