@@ -71,7 +71,7 @@ class NoiseAllocation:
         last iterate does not depend on an answer.
     dual : ndarray of shape (T, d)
         V, with rows of norm 1 (or 0): the gradient differences of two neighbouring data sets for
-        which no noise does better.
+        which no Gaussian noise does better.
     """
 
     response: FloatArray = field(repr=False)
@@ -86,7 +86,7 @@ class NoiseAllocation:
 
     @property
     def lower(self) -> float:
-        """Dual bound ``||G' V||_*^2``, from singular values: no noise has a smaller error."""
+        """Dual bound ``||G' V||_*^2``, from singular values: no Gaussian noise has less."""
         roots = np.linalg.svd(self.response.T @ self.dual, compute_uv=False)
         return float(roots.sum()) ** 2
 
