@@ -93,6 +93,23 @@ def test_no_budget_covers_the_printed_iteration_bound():
     assert second_order.half_normal_delta(1.0, 2.0) == pytest.approx(chance, abs=0.01)
 
 
+@pytest.mark.parametrize("last", [False, True])
+def test_answers_that_reveal_a_secret_iteration_bound(last):
+    """Runs on constant losses, f(w0) = 0: they do not end, or end near w0. Six standard errors."""
+    random = np.random.default_rng(7)
+    runs = 1_000_000
+    T = np.maximum(1, np.ceil(1000.0 * np.abs(random.normal(size=runs)) / math.sqrt(0.1)))
+    if last:
+        early = T[T <= 20]
+        steps = [random.normal(size=(int(t), 54)) * math.sqrt(t) for t in early]
+        hits = sum(float(np.sum(each.sum(axis=0) ** 2)) <= 60.0 for each in steps)
+    else:
+        ends = special.erf(1.6 / np.sqrt(2.0 * T))  # P(a noisy gradient is within eps_g)
+        hits = int((random.geometric(ends) > T).sum())
+    chance = second_order.returned_delta(0.1, last)
+    assert abs(hits - runs * chance) < 6.0 * math.sqrt(runs * chance)
+
+
 @given(seeds, st.booleans())
 def test_landscapes_have_their_derivatives_and_constants(seed, cubic):
     random = np.random.default_rng(seed)
