@@ -93,6 +93,24 @@ def test_no_budget_covers_the_printed_iteration_bound():
     assert second_order.half_normal_delta(1.0, 2.0) == pytest.approx(chance, abs=0.01)
 
 
+def test_delta_at_the_epsilon_of_a_drawn_iteration_bound():
+    """Draw T and one Gaussian loss for its answers. Six standard errors."""
+    random = np.random.default_rng(8)
+    T = np.maximum(1, np.ceil(18.0 + 4.7 * random.normal(size=1_000_000)))
+    T = T[T <= 50]
+    levels = np.arange(51.0)
+    masses = [np.diff(special.ndtr((levels - f) / 4.7)) for f in (18.0, 19.0)]
+    losses = np.log(masses[0] / masses[1])[T.astype(int) - 1]
+    losses[T == 1] = np.log(special.ndtr(-17.0 / 4.7) / special.ndtr(-18.0 / 4.7))
+    square = 0.34 * T / 18.0
+    losses += 0.5 * square + np.sqrt(square) * random.normal(size=T.size)
+    multipliers = 1.0 / np.sqrt(4.7**-2.0 + 0.34 * np.arange(1, 51) / 18.0)
+    epsilons = np.array([privacy.gaussian_epsilon(noise, 0.01) for noise in multipliers])
+    gains = np.maximum(0.0, -np.expm1(epsilons[T.astype(int) - 1] - losses))
+    found = second_order.drawn_bound_delta(0.01)
+    assert abs(gains.mean() - found) < 6.0 * gains.std() / 1000.0
+
+
 @pytest.mark.parametrize("last", [False, True])
 def test_answers_that_reveal_a_secret_iteration_bound(last):
     """Runs on constant losses, f(w0) = 0: they do not end, or end near w0. Six standard errors."""
