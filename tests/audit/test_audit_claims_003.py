@@ -93,6 +93,21 @@ def test_no_budget_covers_the_printed_iteration_bound():
     assert second_order.half_normal_delta(1.0, 2.0) == pytest.approx(chance, abs=0.01)
 
 
+def test_cost_of_what_the_next_iterate_shows():
+    """Integrate both branches of a step, alpha = 2, sigma = .5, s = .01, eps_g at 1.7."""
+    s = 0.01
+    x, dx = np.linspace(-6.0, 7.0, 130_001, retstep=True)
+    q, p = (np.exp(-2.0 * (x - mean) ** 2) * math.sqrt(2.0 / math.pi) for mean in (0.0, 1.0))
+    mixed = 1.0 - s + s * p / q
+    inside = x > 1.7
+    low, high = (float((law * inside).sum() * dx) for law in (q, p))
+    step = float((mixed**2 * q * ~inside).sum() * dx)
+    turn = low * float(((1.0 - s + s * high / low * p / q) ** 2 * q).sum() * dx)
+    bound = 2.0 * math.log1p(1e-4 * min(4.0 * math.expm1(4.0), 2.0 * math.exp(4.0)))
+    found = math.log(step + turn) / bound
+    assert second_order.shown_quotient(0.5, 100, 1.7) == pytest.approx(found, rel=1e-3)
+
+
 def test_delta_at_the_epsilon_of_a_drawn_iteration_bound():
     """Draw T and one Gaussian loss for its answers. Six standard errors."""
     random = np.random.default_rng(8)
