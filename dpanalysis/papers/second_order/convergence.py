@@ -314,8 +314,12 @@ def spectra(d: int, eps: float, random: np.random.Generator) -> list[Array]:
     "min{d, 1 + ln(2.75 d/delta^2) sqrt(U/eps)/2} iterations, U >= \\|\\|H\\|\\| (n and M are "
     "printed for the dimension d and the norm U); the analysis still holds with eps_H/2 for eps_H",
     verdict="holds",
+    says="'If lambda > -eps_H/2, we declare that lambda_min(H~) >= -eps_H'; 'our analysis and "
+    "convergence results still hold with eps_H/2 replacing eps_H'",
     hypotheses="the number rounded up, as our text has lost such brackets; rounded down, a single "
-    "one in four dimensions can miss with probability 1.07 delta (U/eps = .399, delta = .681)",
+    "one in four dimensions can miss with probability 1.07 delta (U/eps = .399, delta = .681). "
+    "eps_H/2 in (9) and (10), eps_H in Corollary 3, as the sentence before has it: the point "
+    "returned may have lambda = -(1 + c/2) eps_H",
 )
 def lanczos(effort: Effort) -> Iterator[Evidence]:
     """Try random starts on spectra that are hard for the method."""
@@ -342,6 +346,13 @@ def lanczos(effort: Effort) -> Iterator[Evidence]:
     falls = [along_any_vector(random) for _ in range(effort.cases(800, 30_000))]
     what = "1 - decrease / (10) along v, v'H~v < -eps_H/2, at eps_H/2"
     yield printed(what, max(falls), "<=", 0.0, cases=sum(np.isfinite(falls)))
+    # lambda_min(H~) may be -eps_H, as Lanczos is off by eps_H/2; c eps_H/2 is the noise of (9).
+    space = {name: Range(-1.0, 1.0, size=4) for name in ("hessian", "off")}
+    ends = {"hessian": -np.eye(2).ravel(), "off": np.eye(2).ravel()}
+    of_lanczos = partial(returned, np.zeros(2), np.zeros(2), shares=(0.05, 0.2, 0.1))
+    found = search_max(effort, lambda **at: of_lanczos(**at)["2NS"], space, guesses=[ends])
+    what = "-lambda of a returned point / ((1 + c) eps_H), (9) at eps_H/2, c = .1"
+    yield printed(what, found * 1.05 / 1.1, "<=", 1.0)
 
 
 # --- 003-16: the noise of a search ---
