@@ -241,6 +241,7 @@ WRONG = [
     ("003-15", theory, "second_order_constants", lambda R, s: (0.25 + 2 * s, 4.66 * s, 1, 0.25)),
     ("003-16", theory, "search_slack", lambda i, eta: 3.9 * math.log(i / 1.5 / eta)),
     ("003-16", convergence, "queries", lambda b, beta: -3),
+    ("003-16", convergence, "slack_of_16", lambda **at: 1.01),
     ("003-30", convergence, "returned", lambda *at, **more: dict.fromkeys(RETURNED, 1.01)),
     (
         "003-33",

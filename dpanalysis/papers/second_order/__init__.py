@@ -58,7 +58,7 @@ Theorem B.9 | 003-24 | its "sqrt(rho) = O(eps d sqrt(ln(1/delta)))" has a d too 
 Lemma C.1 | 003-11 | with what Appendix C concludes from it
 Lemma D.1 | 003-8 003-30 | Lemma 2 again
 Lemma D.2 | 003-8 | Lemma 6 again
-Lemma D.3 | 003-8 003-16 003-33 | Lemma 7 again
+Lemma D.3 | 003-8 003-16 003-33 | Lemma 7 again; its proof is that of Lemma 6
 Corollary D.4 | 003-17 003-30 | Corollary 3 again
 Theorem D.5 | 003-21 003-29 | Theorem 4 again
 Lemma D.6 | 003-9 |

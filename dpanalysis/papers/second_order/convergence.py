@@ -151,6 +151,15 @@ def search_failure(tries: int, odds: float, slack: Callable[[int, float], float]
     return odds * float(above_threshold_distribution(low, "laplace", 2.0, 4.0)[:-1].sum())
 
 
+def slack_of_16(c_g: float, c_H: float, t2: float, eps_g: float, eps_H: float) -> float:
+    """Return 8 lambda Delta_q L / half the sufficient decrease; b = 10, all other constants 1."""
+    n = 16.0 * max(20.0 / (c_g * eps_g), 40.0 / (t2 * c_H * eps_H**2))
+    turn = t2 * eps_H  # the other fallback step, 1, cancels
+    sensitivities = 20.0 / n * np.array([eps_g, turn])  # Algorithm 3
+    decreases = 0.5 * np.array([c_g * eps_g**2, 0.5 * c_H * turn**2 * eps_H])
+    return float((8.0 * sensitivities / decreases).max())
+
+
 SEARCHES = {"tries": Range(1, 60, log=True, integer=True), "odds": Range(1.01, 1e6, log=True)}
 
 
@@ -374,8 +383,10 @@ def queries(multiple: float, backtrack: float) -> int:
     "-4 lambda Delta ln(2 i T/(3 xi)). i_max is that of Algorithm 2, floor(log_beta 1/b) + 1: "
     "our text of Lemma 7 has log_beta b, which is negative",
     verdict="sharpened",
-    says="'n >= 16 lambda (log i_max + log T/xi) ...'",
-    hypotheses="any number of queries, all just below the slack; i_max as in Algorithm 2",
+    says="'n >= 16 lambda (log i_max + log T/xi) ...'; as the proof of Lemma 7 that of Lemma 6 is "
+    "printed again, without a word on the noise of a search",
+    hypotheses="any number of queries, all just below the slack; i_max as in Algorithm 2; the "
+    "shortest steps, ||g~|| = eps_g and lambda~ = -eps_H",
 )
 def search_slack(effort: Effort) -> Iterator[Evidence]:
     """Count the queries, and compute exact laws of the search."""
@@ -387,6 +398,10 @@ def search_slack(effort: Effort) -> Iterator[Evidence]:
     failure = partial(search_failure, slack=printed_search_slack)
     found = search_max(effort, failure, SEARCHES, cost=8)
     yield printed("P(accepted) T/xi", found, "<=", 1.0, tolerance=1e-9)
+    box = {name: Range(0.01, 1.0) for name in ("c_g", "c_H", "t2", "eps_g", "eps_H")}
+    found = search_max(effort, slack_of_16, box)
+    what = "slack / half of the sufficient decrease at the fallback steps, n as in (16)"
+    yield printed(what, found, "<=", 1.0, tolerance=1e-9)
     failure = partial(search_failure, slack=theory.search_slack)
     found = search_max(effort, failure, SEARCHES, cost=8, guesses=[{"tries": 1, "odds": 1e4}])
     yield used("P(accepted) T/xi", found, "<=", 1.0, tolerance=1e-9)
