@@ -262,6 +262,7 @@ WRONG = [
     ("003-36", experiments, "gradient_exceeds", lambda d, odds, power, share: 0.99),
     ("003-36", experiments, "gradient_exceeds", lambda d, odds, power, share: 1.01),
     ("003-35", second_order, "response_cost", lambda excess, epsilon: 0.51 * epsilon**2),
+    ("003-37", experiments, "over_required", lambda R, *at: 2.2 / R),
     ("003-34", second_order, "spent", lambda noise, T, m: 0.01 * noise),
     ("003-34", second_order, "batch_multipliers", lambda *at: ([0.9], ())),
 ]

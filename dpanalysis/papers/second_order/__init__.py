@@ -77,6 +77,7 @@ Lemma D.7 | standard | Tao (2012), with unknown constants; those of Gaussian ent
 (29) | 003-19 |
 Section 3.4: a product with the Hessian takes O(d), not O(d^2) | not checkable | for each record, and without the noise; how to multiply by E_k, a full matrix, in O(d) is not said, and the code of the paper forms it
 Section 4: the losses and tolerances of the experiments | 003-12 003-15 | E.1 prints n = 4999 for IJCNN, which has 49,990 rows in LIBSVM; E.2 explains an entry of 2OPT-LS that is not available by a limit of subsampling, which only the methods with "-B" use: a slip
+Section 4: n is large or small compared with the required sample complexity | 003-37 |
 Section B.1: the noise that minimizes an objective meets the budget | 003-34 | nothing rests on it
 Section E.3: the logistic loss | 003-13 | a misprint
 Table 1 | drawn | `python -m figures second_order_tables`; some rows are lost in our text
