@@ -34,8 +34,8 @@ Lemma 2 | 003-8 003-30 | (11) for the step that is taken
 Remark after Lemma 2 | 003-32 | a slip: MIN_DEC is larger
 Corollary 3 | 003-17 003-30 |
 Theorem 4 | 003-21 003-29 | n_min lacks factors of the sensitivities; (12), the growth, has them
-Theorem 5 | 003-3 003-6 003-35 |
-Lemma 6 | 003-8 |
+Theorem 5 | 003-3 003-4 003-6 003-35 |
+Lemma 6 | 003-8 | its conditions are sufficient; the sentence before it calls them "necessary": a slip
 Lemma 7 | 003-8 003-16 003-33 |
 Theorem 8 | 003-22 003-29 | (18) like Theorem 4
 Proposition A.1 | bounds-23 bounds-24 |
@@ -49,12 +49,12 @@ Lemma B.1 | holds: 003-18 | of Kohler, Lucchi (2017), cited: exact tails in one 
 Lemma B.2 | holds: 003-18 | of Kohler, Lucchi (2017), cited: exact tails in one dimension
 Theorem B.3 | 003-18 003-23 |
 Theorem B.4 | bounds-18 |
-Theorem B.5 | 003-19 |
+Theorem B.5 | 003-4 003-19 |
 Proposition B.1 | standard | basic composition of (epsilon, delta)
 Theorem B.6 | 003-25 |
 Theorem B.7 | holds: 003-26 | of Dwork, Roth (2014); its corollary fails where delta' is nearly 1, and is used for delta/2
-Theorem B.8 | 003-20 | its proof counts a line search, which the short step lacks: a slip
-Theorem B.9 | 003-24 | its "sqrt(rho) = O(eps d sqrt(ln(1/delta)))" has a d too many, and its proof, like that of Theorem 4, max(eps_g, eps_H^(-3/2)) for max(1/eps_g, eps_H^(-3/2)): slips
+Theorem B.8 | 003-4 003-20 | its proof counts a line search, which the short step lacks: a slip
+Theorem B.9 | 003-24 | its noise is that of Theorem B.8, not "B.3"; its "sqrt(rho) = O(eps d sqrt(ln(1/delta)))" has a d too many, and its proof, like that of Theorem 4, max(eps_g, eps_H^(-3/2)) for max(1/eps_g, eps_H^(-3/2)): slips
 Lemma C.1 | 003-11 | with what Appendix C concludes from it
 Lemma D.1 | 003-8 003-30 | Lemma 2 again
 Lemma D.2 | 003-8 | Lemma 6 again

@@ -751,7 +751,9 @@ def bad_runs(target: SecondOrderTarget, shares: Shares, runs: int, rng: Any) -> 
     "d^1/2 for linear predictors (003-1), with all constants: `theory.sample_complexity`",
     verdict="sharpened",
     says="'n_min = d/sqrt(rho) O~(max(eps_g^-2, eps_g^-1 eps_H^-2, eps_H^-7/2))'",
-    hypotheses="noise and T of Algorithm 1, logistic rows of norm 1, logarithms included",
+    hypotheses="noise and T of Algorithm 1, logistic rows of norm 1, logarithms included; a whole "
+    "run fails with a fixed probability. That of Theorem 4, with the factor (1 - C exp(-c C d))^T, "
+    "tends to 1 as alpha tends to 0 at a fixed d",
 )
 def data_needed(effort: Effort) -> Iterator[Evidence]:
     """Measure the slopes for the noise itself; simulate the noise of whole runs at n_min."""
