@@ -378,12 +378,6 @@ def margin_quotient(sigma: float, epsilon: float, step: float, start: float) -> 
     return largest_delta(laws, epsilon) / max(claimed, 1e-6)  # known to 1e-16 e^epsilon
 
 
-def half_normal_delta(sigma: float, step: float) -> float:
-    """Return delta at epsilon = 30 of T from |z|, rounded up, in units of Delta_f."""
-    folded = [rounded_up(stats.halfnorm(start, sigma), step, 400) for start in (1.0, 2.0)]
-    return float(hockey_stick(folded[0], folded[1], 30.0))
-
-
 def returned_delta(rho: float, last: bool) -> float:
     """Return a lower bound of delta at epsilon = 30 of the answer of Algorithm 1; T is secret.
 
@@ -430,8 +424,6 @@ def iteration_bound(effort: Effort) -> Iterator[Evidence]:
         delta = hockey_stick(half_normal(0.0, sigma), half_normal(1.0, sigma), 30.0)
         claimed = gaussian_delta(sigma, 30.0)
         yield printed(f"delta at epsilon = 30, sigma_f = {sigma:g}", delta, "<=", claimed)
-    what = "the same, sigma_f = 1, T rounded up, MIN_DEC = 2 Delta_f"
-    yield printed(what, half_normal_delta(1.0, 2.0), "<=", gaussian_delta(1.0, 30.0))
     yield from of_adversary(secret_bound, effort)
     random, gaps = effort.random(), []
     for _ in range(effort.cases(30, 300)):
@@ -718,10 +710,7 @@ def full_moves(effort: Effort) -> Iterator[Evidence]:
 )
 def shared_batch(effort: Effort) -> Iterator[Evidence]:
     """Let one record move both; integrate exact divergences."""
-    apart = shared_quotient(2, 0.5, 100, together=False)
-    yield printed("exact / (29), alpha = 2, sigma = .5, s = .01", apart, "<=", 1.0)
-    shown = shown_quotient(0.5, 100, 1.7)
-    yield printed("the same for what the next iterate shows, d = 1", shown, "<=", 1.0)
+    yield from of_adversary(full_moves, effort)
     space = {
         "order": Range(2, 64, log=True, integer=True),
         "noise": Range(0.4, 20.0, log=True),
@@ -767,7 +756,7 @@ def small_share(effort: Effort) -> Iterator[Evidence]:
     yield premise("epsilon, delta", [epsilon, delta], "<=", 1.0)
     noise = advanced_noise(epsilon - eps_f, delta - delta_f, 1, s)
     exact = hockey_stick(*subsampled_gaussian(noise, 1.0, s), epsilon)
-    yield printed("delta of one gradient at epsilon = .9", exact, "<=", delta)
+    yield printed("delta of one gradient at epsilon = .9, s = .001", exact, "<=", delta)
 
 
 @register(
@@ -786,9 +775,7 @@ def small_share(effort: Effort) -> Iterator[Evidence]:
 )
 def small_fraction(effort: Effort) -> Iterator[Evidence]:
     """Let one record move gradient and Hessian; integrate exact deltas."""
-    pair = subsampled_gaussian(advanced_noise(0.9, 1e-5, 1, 1e-3), math.sqrt(2.0), 1e-3)
-    what = "delta at epsilon = .9, s = .001, T = 1, nominal 1e-5"
-    yield printed(what, hockey_stick(*pair, 0.9), "<=", 1e-5)
+    yield from of_adversary(small_share, effort)
     space = {
         "epsilon": Range(0.05, 0.999),
         "delta": Range(1e-9, 0.1, log=True),
