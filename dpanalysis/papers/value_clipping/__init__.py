@@ -57,7 +57,8 @@ Figure 2 | drawn | `python -m figures clipping_epochs cnn_clipping`; section 6.2
 Figure 3 | drawn | `python -m figures clipping_epochs cnn_clipping`
 Figure 4 | drawn | `python -m figures clipping_synthetic`
 Figure 5 | drawn | `python -m figures clipping_privacy`; C.2 says that the gap grows "as the privacy level epsilon becomes larger", while its numbers and its reason say that it grows as epsilon becomes smaller, as it does here
-Headline: utility without a bias term, without Lipschitz losses | 004-15 004-11 | `theory.clipped_sgd_bound`
+Headline: utility without a bias term for smooth problems | 004-12 | without light tails for full batches only (Remark 4.2)
+Headline: nearly the utility of Lipschitz losses where tails are light | 004-15 004-11 | `theory.clipped_sgd_bound`
 Headline: no clipping happens, with high probability | 004-8 004-11 | proved for batches of a fixed size, and for Poisson batches at delta' above 1/2
 Headline: clipping gets rarer as training proceeds | drawn | `python -m figures clipping_epochs`
 Headline: value clipping bounds every gradient by C | holds: 004-1 004-4 | with f_i, as section 5 prints it above Algorithm 3
