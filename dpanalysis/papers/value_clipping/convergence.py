@@ -365,7 +365,8 @@ def no_norm_without_rho(effort: Effort) -> Iterator[Evidence]:
     says='"c3, c4 are constants that depend on L and D_f".',
     hypotheses="L = 1, D_f = 0, Assumption 4.1 with equality, full batches, delta' = .6, for any "
     "constants: every gradient is clipped at w_0",
-    changes="It is an omission: (11) has rho. With it 004-8 and 004-15 judge the statement.",
+    changes="It is an omission: (11) has rho. With it 004-8 and 004-15 judge the statement. The "
+    "16 c2 L of (11) is a slip too: (9) has 64 c2 L^2.",
     adversary=no_norm_without_rho,
 )
 def norm_needs_rho(effort: Effort) -> Iterator[Evidence]:
