@@ -13,7 +13,7 @@ from dpanalysis import losses
 from dpanalysis.papers import registry
 from dpanalysis.papers.claim import Effort
 from dpanalysis.papers.value_clipping import convergence, privacy
-from dpanalysis.theory.clipped_sgd import bernoulli_proxy, poisson_noise_scale
+from dpanalysis.theory.clipped_sgd import bernoulli_proxy, light_tail_scale, poisson_noise_scale
 
 
 @pytest.mark.slow
@@ -155,6 +155,18 @@ def test_moments_of_batches_by_simulation():
     simulated = math.log(np.exp((zeta**2).sum(axis=1) / scale).mean())
     found = convergence.poisson_moment(gradients, rate, noise, 2)
     assert found == pytest.approx(simulated, abs=0.01)
+
+
+def test_one_gradient_apart_is_light_tailed_and_sometimes_alone():
+    """At c5 = 1: rho by its definition, and the batch of this one gradient by counting."""
+    at = convergence.one_far(1.0)
+    n, apart = math.exp(at["ln n"]), math.sqrt(at["square"])
+    rho = light_tail_scale([apart, apart / (n - 1.0)], [1.0 / n, 1.0 - 1.0 / n])
+    assert 0.99 < rho <= 1.0
+    alone = special.xlog1py(n - 1.0, -100.0 / n) + math.log(100.0 / n)
+    scale = 1.0 * (1.0 / 100.0 + 0.01 / 100.0)
+    assert at["excess"] == pytest.approx(alone + apart**2 / scale, abs=0.1)
+    assert at["excess"] <= alone + apart**2 / scale
 
 
 @given(st.floats(1e-4, 1.0 - 1e-4), st.floats(-30.0, 30.0))
@@ -302,7 +314,8 @@ WRONG = [
     ("004-20", "over_lemma_a12", lambda *at, **more: (0.5, 0.99)),
     ("004-19", "far_centers", lambda *at: far_centers(*at) | {"excess": 1.01}),
     ("004-12", "over_rate", lambda places, counts, *others: float(counts.sum())),
-    ("004-15", "like_gradients", lambda c5, own_size: 0.99),
+    ("004-15", "like_gradients", lambda c5: 0.99),
+    ("004-15", "one_far", lambda c5: {"excess": 0.99}),
     ("004-15", "over_rate", lambda places, counts, *others: float(counts.sum())),
     ("004-16", "whole_mean", lambda alpha, beta, K, failure: 1.01 * (alpha + 10.0 * (beta + K))),
     ("004-9", "pessimistic", lambda *at: 0.99 * pessimistic(*at)),
