@@ -12,7 +12,7 @@ from scipy import special
 from dpanalysis import losses
 from dpanalysis.papers import registry
 from dpanalysis.papers.claim import Effort
-from dpanalysis.papers.value_clipping import convergence, privacy
+from dpanalysis.papers.value_clipping import convergence, potentials, privacy
 from dpanalysis.theory.clipped_sgd import bernoulli_proxy, light_tail_scale, poisson_noise_scale
 
 
@@ -169,6 +169,40 @@ def test_one_gradient_apart_is_light_tailed_and_sometimes_alone():
     assert at["excess"] <= alone + apart**2 / scale
 
 
+def test_steps_of_poisson_batches_have_the_moments_of_the_proof():
+    """Fourth moments of the largest noise alone are E||xi||^4 = 8 tau^4 in two coordinates."""
+    g, rate = np.array([[3.0, 4.0], [0.3, 0.0], [0.0, -0.5]]), 0.5
+    clipped = np.array([[0.6, 0.8], [0.3, 0.0], [0.0, -0.5]])
+    steps, chances = potentials.steps_of(g, rate, 0.2)
+    mean = chances @ steps
+    assert mean == pytest.approx(clipped.mean(axis=0))
+    assert chances.sum() == pytest.approx(1.0)
+    second = 0.5 * (clipped**2).sum() / 3.0 / 1.5 + 2.0 * (0.2 / 1.5) ** 2
+    assert chances @ ((steps - mean) ** 2).sum(axis=1) == pytest.approx(second)
+    steps, chances = potentials.steps_of(np.zeros((1, 2)), 1.0, 0.2)
+    assert chances @ (steps**2).sum(axis=1) ** 2 == pytest.approx(8.0 * 0.2**4)
+
+
+@pytest.mark.parametrize("length", [0.5, 3.0])
+def test_excess_of_a_full_batch_of_equal_gradients_by_hand(length):
+    at = potentials.WORST | {"length": length, "spread": 0.0, "rate": 1.0, "noise": 0.0}
+    at |= {"above": 2.0, "across": 1.0}
+    g, Y = min(length, 1.0), 0.5 * length**2 + 2.0
+    change, h = -0.5 * length * g + 0.125 * g**2, length * g
+    away = (Y + 0.5 * length**2) / length
+    moved = (away - 0.5 * g) ** 2 - away**2
+    V, then = math.hypot(200.0, away, 1.0), math.hypot(200.0, away - 0.5 * g, 1.0)
+    bounds = {
+        "(a)": (change, -0.15 * h),
+        "(b)": ((Y + 40.0 + change) ** 2 - (Y + 40.0) ** 2, -0.15 * (Y + 40.0) * h),
+        "(c)": ((Y + change) * then - Y * V, -0.075 * h * V),
+        "(d)": (moved, 0.5 if length > 1.0 else -Y),
+    }
+    for which, (left, right) in bounds.items():
+        found = potentials.excess(which, **at)
+        assert found == pytest.approx((left - right) / abs(right), rel=1e-4), which
+
+
 @given(st.floats(1e-4, 1.0 - 1e-4), st.floats(-30.0, 30.0))
 def test_bernoulli_variables_are_below_their_proxy(rate, t):
     """Equality at t = 2 ln((1-q)/q)."""
@@ -316,6 +350,7 @@ WRONG = [
     ("004-12", "over_rate", lambda places, counts, *others: float(counts.sum())),
     ("004-15", "like_gradients", lambda c5: 0.99),
     ("004-15", "one_far", lambda c5: {"excess": 0.99}),
+    ("004-15", "excess", lambda which, **at: 0.01),
     ("004-15", "over_rate", lambda places, counts, *others: float(counts.sum())),
     ("004-16", "whole_mean", lambda alpha, beta, K, failure: 1.01 * (alpha + 10.0 * (beta + K))),
     ("004-9", "pessimistic", lambda *at: 0.99 * pessimistic(*at)),
