@@ -72,9 +72,11 @@ class _Cost(NamedTuple):
 
     def for_copies(self, k: int) -> _Cost:
         """Return the cost for a record that occurs k times in the fit (group privacy)."""
-        if k <= 1 or self.delta == 0.0:
+        if k == 0:  # times an infinite cost
+            return _Cost(0.0, 0.0)
+        if k == 1 or self.delta == 0.0:
             return _Cost(k * self.epsilon, k * self.delta)
-        factor = math.fsum(math.exp(min(j * self.epsilon, 700.0)) for j in range(k))
+        factor = 1.0 + math.fsum(math.exp(min(j * self.epsilon, 700.0)) for j in range(1, k))
         return _Cost(k * self.epsilon, min(1.0, factor * self.delta))
 
 
@@ -103,7 +105,8 @@ def privacy_of(fitted: Any) -> PrivacyCard:
     -----
     Costs add up by basic composition. In a bootstrap
     (:class:`~sklearn.ensemble.BaggingClassifier`) a record is charged, in each fit of a part, for
-    as many copies as were drawn, by group privacy: the draws do not depend on the data. A search
+    as many copies as were drawn, by group privacy: the draws do not depend on the data. The cost is
+    infinite after a warm start, since scikit-learn keeps the last draws only. A search
     makes (candidates times splits) fits, and :class:`~sklearn.feature_selection.RFE` one for each
     elimination. The cost is infinite where a searched estimator makes an unknown number of fits.
     The parameters of meta-estimators, such as ``bootstrap``, must be those of the fit still.
@@ -168,7 +171,7 @@ def privacy_of(fitted: Any) -> PrivacyCard:
     not_covered += [_LABELS.format(type(each).__name__) for each in inside if _reads_labels(each)]
     return PrivacyCard(
         epsilon=math.fsum(cost.epsilon for cost in [*costs, *learned]),
-        delta=math.fsum(cost.delta for cost in costs),
+        delta=min(1.0, math.fsum(cost.delta for cost in costs)),
         relation=relation,
         ledger=tuple(ledger),
         model=repr(fitted),
@@ -280,6 +283,8 @@ def _costs(inside: list[BaseEstimator]) -> tuple[list[_Cost], list[_Cost], list[
 
 def _bootstrap(bag: Any) -> _Cost:
     """Return the largest cost of a record over all parts, given its number of copies in each."""
+    if len(bag.estimators_samples_) < len(bag.estimators_):
+        return _Cost(math.inf, 0.0)  # a warm start has forgotten the draws of the earlier parts
     paid: list[tuple[np.ndarray, list[_Cost]]] = []
     for drawn, part in zip(bag.estimators_samples_, bag.estimators_):
         costs, learned, _ = _costs(list(estimators_in([part])))
@@ -313,7 +318,7 @@ def _costs_of_discarded(meta: Any) -> list[_Cost]:
 def _cost_of_fit(estimator: Any) -> _Cost:
     """Return the cost of a fit from its parameters; infinite if the number of fits is unknown."""
     if isinstance(estimator, PrivateBounds) or _is_private(estimator):
-        return _Cost(estimator.epsilon, getattr(estimator, "delta", 0.0))
+        return _Cost(float(estimator.epsilon), float(getattr(estimator, "delta", 0.0)))
     parts = [_cost_of_fit(each) for each in _parts(estimator.get_params(deep=False).values())]
     epsilon, delta = (math.fsum(numbers) for numbers in zip(_Cost(0.0, 0.0), *parts))
     name = type(estimator).__name__

@@ -288,6 +288,37 @@ def test_copies_are_charged_for_every_fit_within_a_bootstrap():
 
 
 @pytest.mark.filterwarnings("ignore::dpanalysis.linear_model.PrivacyWarning")
+@pytest.mark.parametrize("bootstrap", [True, False])
+def test_a_warm_start_pays_for_the_models_that_were_there(bootstrap):
+    """Of a bootstrap, scikit-learn keeps the draws of the new models: a sum of 4 for 11 models."""
+    bag = BaggingClassifier(model(0.5), 3, bootstrap=bootstrap, warm_start=True).fit(X, Y > 0)
+    assert 1.5 <= privacy_of(bag).epsilon * (1.0 + 1e-9) < math.inf
+    card = privacy_of(bag.set_params(n_estimators=4).fit(X, Y > 0))
+    assert card.epsilon == (math.inf if bootstrap else pytest.approx(2.0))
+
+
+@pytest.mark.filterwarnings("ignore::dpanalysis.linear_model.PrivacyWarning")
+@pytest.mark.parametrize("delta", [0.0, 1e-6])
+def test_an_infinite_sum_within_a_bootstrap_is_infinite(delta):
+    """0 copies times infinity made it NaN, which no comparison with a limit refuses."""
+    search = GridSearchCV(OneVsRestClassifier(model(delta=delta)), {}, cv=KFold(2))
+    card = privacy_of(BaggingClassifier(search, 2, random_state=0).fit(X, Y > 0))
+    assert card.epsilon == math.inf and card.delta == bool(delta)
+    assert "finds at most 100 of 100" in str(card)
+
+
+@pytest.mark.filterwarnings("ignore::dpanalysis.linear_model.PrivacyWarning")
+def test_epsilons_of_a_grid_are_numbers_of_python():
+    """100 times 4 is -112 in eight bits."""
+
+    def total(kind):
+        search = GridSearchCV(model(), {"epsilon": np.array([100], dtype=kind)}, cv=KFold(2))
+        return privacy_of(BaggingClassifier(search, 2, random_state=0).fit(X, Y > 0)).epsilon
+
+    assert total(np.int8) == pytest.approx(total(float))
+
+
+@pytest.mark.filterwarnings("ignore::dpanalysis.linear_model.PrivacyWarning")
 def test_fits_of_what_is_searched_are_counted_or_the_sum_is_infinite():
     several = BaggingClassifier(model(delta=1e-6), 3, bootstrap=False, random_state=0)
     both = VotingClassifier([("a", model()), ("b", model(0.5))])
@@ -482,6 +513,8 @@ def test_group_privacy_of_copies():
     epsilon, delta = _Cost(0.5, 1e-6).for_copies(3)
     assert epsilon == 1.5 and delta == pytest.approx(1e-6 * math.expm1(1.5) / math.expm1(0.5))
     assert _Cost(1e3, 1e-6).for_copies(3).delta == 1.0
+    assert _Cost(math.inf, 1.0).for_copies(0) == (0, 0)
+    assert _Cost(math.inf, 1.0).for_copies(2) == (math.inf, 1.0)
 
 
 @pytest.mark.filterwarnings("ignore::dpanalysis.linear_model.PrivacyWarning")
