@@ -17,7 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from .. import clipping, methods
 from ..experiments.checkpoint import decoded, encoded
 from ..methods.base import Method
-from ..preprocessing.columns import learned_by
+from ..preprocessing.columns import fits_in
 from ..preprocessing.encoder import PublicEncoder
 from ..privacy.accounting.sampling import EpochSampling, Sampling
 from ..problems.row_bound import RowBound
@@ -60,7 +60,7 @@ def _plain(name: str, value: Any) -> Any:
 
 def _public_range(bounds: Any) -> list[Any] | None:
     """Return bounds (low, high) as JSON values; None for others, and for what was paid for."""
-    if not isinstance(bounds, (tuple, list, np.ndarray)) or any(map(learned_by, bounds)):
+    if not isinstance(bounds, (tuple, list, np.ndarray)) or list(fits_in(bounds)):
         return None
     if any(isinstance(each, RowBound) for each in bounds):
         return None
@@ -70,7 +70,8 @@ def _public_range(bounds: Any) -> list[Any] | None:
 def save(model: Any, path: str | os.PathLike[str]) -> None:
     """Write a fitted model, optionally with its :class:`PublicEncoder`, to a JSON file.
 
-    Its parameters are kept, except ``random_state`` and bounds that are not a public (low, high).
+    Its parameters are kept, except ``random_state`` and bounds, also of the target, that are not a
+    public (low, high).
 
     Parameters
     ----------
@@ -121,7 +122,7 @@ def model_json(model: Any) -> str:
     parameters = {name: _plain(name, own[name]) for name in _PARAMETERS if name in own}
     classes: Any = getattr(last, "classes_", None)
     if isinstance(last, Ridge):
-        parameters["target_bounds"] = np.asarray(last.target_bounds, dtype=np.float64).tolist()
+        parameters["target_bounds"] = _public_range(last.target_bounds)
     if type(last) is PrivateClassifier:
         parameters |= {name: _plain(name, getattr(last, name)) for name in ("loss", "method")}
     parameters["bounds"] = _public_range(last.bounds)

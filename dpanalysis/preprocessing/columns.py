@@ -309,7 +309,7 @@ class _Encoded(_Traced):
         _forget_columns([self])
 
     def __reduce__(self) -> Any:
-        return with_columns, (np.asarray(self), self.public_columns)
+        return with_columns, (np.asarray(self), self.public_columns, self.learned)
 
 
 def _forget_columns(written: Iterable[Any]) -> None:
@@ -318,11 +318,13 @@ def _forget_columns(written: Iterable[Any]) -> None:
             each.public_columns = None
 
 
-def with_columns(X: Any, columns: PublicColumns | None) -> Any:
-    """Return the rows with ``columns`` attached, for an estimator."""
+def with_columns(
+    X: Any, columns: PublicColumns | None, learned: tuple[LearnedRanges, ...] = ()
+) -> Any:
+    """Return the rows with ``columns`` attached, or only the fits that ``learned`` them."""
     if isinstance(X, np.ndarray):
         X = X.view(_Encoded)
-        X.learned = () if columns is None else columns.learned
+        X.learned = learned if columns is None else columns.learned
     else:
         X.public_checksum = _checksum(X)
     X.public_columns = columns

@@ -174,9 +174,11 @@ def given_by_hand():
     yield model(bounds=(ends[0] - 1.0, ends[1] + 1.0)), X
     yield model(bounds=PublicColumns(*ends)), X
     yield model(bounds=PublicColumns(ends[0], [99.0] * 3, (), 0.5)), X
+    yield model(), pickle.loads(pickle.dumps(rows[:, :1]))
+    yield model(), copy.deepcopy(rows[:, :1])
 
 
-@pytest.mark.parametrize("number", range(17))
+@pytest.mark.parametrize("number", range(19))
 def test_bounds_passed_on_by_hand_are_counted_once(number):
     estimator, rows = list(given_by_hand())[number]
     assert total_of(estimator.fit(rows, Y).privacy_) == (pytest.approx(1.0), [0.5])
@@ -250,6 +252,19 @@ def test_a_loaded_pipeline_counts_learned_ranges_when_it_is_fitted_again(tmp_pat
     save(make_pipeline(encoder, model()).fit(X, Y), tmp_path / "model.json")
     again = load(tmp_path / "model.json").fit(X, Y)
     assert total_of(card_of(again)) == (pytest.approx(1.0), [0.5])
+
+
+@pytest.mark.parametrize("listed", [False, True])
+def test_a_saved_model_holds_no_learned_range_as_a_public_one(listed, tmp_path):
+    """Fitted again, a loaded model counted nothing for the range of its target."""
+    fitted = bounds().fit(X)
+    low, high = fitted.low_[0], fitted.high_[0]
+    ends = ([low], [high]) if listed else (low, high)
+    save(Ridge(bounds=ends, target_bounds=(low, 99.0)).fit(X[:, :1], X[:, 0]), tmp_path / "m.json")
+    again = load(tmp_path / "m.json")
+    assert again.bounds is None and again.target_bounds is None
+    with pytest.raises(ValueError, match="target_bounds must be"):
+        again.fit(X[:, :1], X[:, 0])
 
 
 @given(key=st.sampled_from([0, -1, slice(1, 3), [0, 2], Ellipsis, None]), scale=st.floats(0.1, 9))
