@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -272,9 +273,11 @@ class PrivateLinearModel(BaseEstimator, ABC):
             y = np.array(y, dtype=object)  # one text would make texts of all numbers
         if has_read_width(X):
             refuse_read_width()
+        # The precision of a table's columns may be that of one record, such as a text among them.
+        dtype = _DTYPES if isinstance(X, np.ndarray) or sp.issparse(X) else np.float64
         with numbers_only(X):
             return validate_data(
-                self, X, y, accept_sparse="csr", dtype=_DTYPES, y_numeric=self._numeric
+                self, X, y, accept_sparse="csr", dtype=dtype, y_numeric=self._numeric
             )
 
     def _nominal(self, n: int) -> int:

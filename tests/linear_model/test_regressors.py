@@ -5,6 +5,7 @@ import itertools
 import json
 import math
 import warnings
+from decimal import Decimal
 
 import numpy as np
 import pandas as pd
@@ -508,6 +509,19 @@ def test_a_text_among_the_targets_changes_no_other():
     X, halves = np.linspace(-1.0, 1.0, 50)[:, None], [np.float16(0.1)] * 49
     fitted = [model(random_state=0).fit(X, [*halves, last]) for last in (np.float16(0.5), "0.5")]
     assert fitted[0].intercept_ == fitted[1].intercept_
+
+
+@pytest.mark.parametrize("cell", ["0.5", Decimal("0.5")])
+def test_an_object_among_the_cells_of_a_table_changes_no_other(cell):
+    """In single precision the center of the range moves each row by 1e-4 of its half width."""
+    table = pd.DataFrame({"a": np.full(500, 2019.4, dtype=np.float32)})
+    other = table.astype(object)
+    table.iloc[0, 0], other.iloc[0, 0] = 0.5, cell
+    first, second = (
+        model(bounds=(2019.3, 2019.65), random_state=0).fit(each, np.arange(500))
+        for each in (table, other)
+    )
+    assert first.coef_ == second.coef_
 
 
 def test_the_card():
