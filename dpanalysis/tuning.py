@@ -333,7 +333,8 @@ def _event(budget: Budget) -> Event:
 
 def _check_output(output: Any, budget: Budget) -> None:
     """Raise unless the reported cost of a run is within its budget; uses public reports only."""
-    reports = _reports(output)
+    estimators: list[Any] = []
+    reports = _reports(output, estimators)
     counted = {id(report.ledger) for report in reports if isinstance(report, (Result, Selection))}
     costs: dict[str, list[float]] = {"cards": [], "ranges": [], "others": []}
     for report in reports:
@@ -341,7 +342,11 @@ def _check_output(output: Any, budget: Budget) -> None:
             kind = "cards" if hasattr(report, "ledger") else "ranges"
             costs[kind if _is_card(report) else "others"].append(_claimed(report, budget))
     cards, ranges, others = map(math.fsum, costs.values())
-    cost = others + max(cards, ranges)  # a card includes the ranges that its model was fitted with
+    models = [m for m in estimators if hasattr(type(m), "_privacy_of") and hasattr(m, "privacy_")]
+    # With discarded fits, copies of records, and ranges of other models.
+    whole = _claimed(models[0]._privacy_of(estimators), budget) if models else 0.0
+    # A card includes the ranges that its model was fitted with.
+    cost = others + max(cards, ranges, whole)
     if not cost <= budget.limit * (1.0 + SLACK):
         raise ValueError(
             f"candidates must run under the budget that they are given, {budget!r}, once, as "
@@ -353,8 +358,11 @@ def _check_output(output: Any, budget: Budget) -> None:
 _LEAVES = (type, ModuleType, FunctionType, str, bytes, int, float, complex, np.generic, type(None))
 
 
-def _reports(output: Any) -> list[Any]:
-    """Return all results, selections, cards and ledgers in an output, each once."""
+def _reports(output: Any, estimators: list[Any] | None = None) -> list[Any]:
+    """Return all results, selections, cards and ledgers in an output, each once.
+
+    Estimators of scikit-learn are appended to the list, each before its parts.
+    """
     found: list[Any] = []
     waiting, seen = [output], {}
     while waiting:
@@ -365,6 +373,8 @@ def _reports(output: Any) -> list[Any]:
         if isinstance(part, (Result, Selection, Ledger)) or _is_card(part):
             found.append(part)
             continue
+        if estimators is not None and hasattr(type(part), "__sklearn_tags__"):
+            estimators.append(part)
         if isinstance(part, (list, tuple, set, frozenset)):
             waiting += part
         elif isinstance(part, dict):

@@ -340,6 +340,4 @@ def _parts(values: Iterable[Any]) -> Iterator[BaseEstimator]:
 
 
 def _is_private(estimator: Any) -> bool:
-    from .estimator import PrivateLinearModel
-
-    return isinstance(estimator, PrivateLinearModel)
+    return hasattr(type(estimator), "_privacy_of")

@@ -42,6 +42,7 @@ from .design import (
     in_file,
     upstream_of,
 )
+from .ensembles import privacy_of
 from .fits import Spent, sketch
 from .runs import Run
 
@@ -100,6 +101,7 @@ class PrivateLinearModel(BaseEstimator, ABC):
     _numeric = False  # whether targets are numbers
     _chosen_privately: str  # alternative to a search, for the warning
     _instead_of_weights = ""
+    _privacy_of = staticmethod(privacy_of)  # for a choice among outputs that hold such models
 
     epsilon: float
     delta: float

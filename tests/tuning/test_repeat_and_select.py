@@ -12,12 +12,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
+from sklearn.base import clone
+from sklearn.ensemble import BaggingClassifier
 from sklearn.frozen import FrozenEstimator
+from sklearn.model_selection import GridSearchCV, KFold
 from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import make_pipeline
 
 import dpanalysis as dpa
-from dpanalysis.linear_model import LogisticRegression
+from dpanalysis.linear_model import LogisticRegression, privacy_of
 from dpanalysis.preprocessing import LearnedRanges, PrivateBounds, PublicColumns, PublicEncoder
 from dpanalysis.privacy import Filter, mechanisms
 from dpanalysis.privacy.events import Gaussian, Pure
@@ -581,6 +584,30 @@ def test_a_ledger_alone_is_checked_and_restated():
     _check_output(gaussian, dpa.Budget.zcdp(0.5))
     with pytest.raises(ValueError, match="candidates must run under the budget"):
         _check_output(gaussian, dpa.Budget.zcdp(0.4))
+
+
+@pytest.mark.filterwarnings("ignore::dpanalysis.linear_model.PrivacyWarning")
+def test_estimators_cost_what_their_fits_did():
+    """Ranges of other models, discarded fits and copies of records are on no card of a model."""
+    X, y = np.random.default_rng(0).uniform(-1, 1, (3000, 2)), np.arange(3000) % 2
+    ranges = PrivateBounds(2.0).fit(X)
+    plain = LogisticRegression(2.0, bounds=(-1, 1))
+    piped = make_pipeline(FrozenEstimator(ranges), LogisticRegression(2.0)).fit(X, y)
+    one_each, copies = (
+        BaggingClassifier(plain, 2, bootstrap=each, random_state=0).fit(X, y)
+        for each in (False, True)
+    )
+    search = GridSearchCV(plain, {}, cv=KFold(2)).fit(X, y)
+    for output, cost in (
+        ([ranges, clone(plain).fit(X, y)], 4.0),
+        ([ranges, piped], 4.0),
+        (one_each, 4.0),
+        (copies, privacy_of(copies).epsilon),
+        ({"search": search}, 6.0),
+    ):
+        _check_output(output, dpa.Budget(cost))
+        with pytest.raises(ValueError, match="candidates must run under the budget"):
+            _check_output(output, dpa.Budget(0.99 * cost))
 
 
 def test_learned_ranges_beside_a_result_are_added_to_its_cost():
