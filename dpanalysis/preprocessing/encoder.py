@@ -563,6 +563,8 @@ def _numbers(name: str, domain: NumericDomain, cells: Any) -> np.ndarray:
     allowed = "a number" if domain.missing is None else "a number or a blank cell"
     if domain.dates:
         array = _dates_as_numbers(name, array)
+    elif array.dtype.kind in "mM":  # tolist() makes whole numbers of nanoseconds
+        array = array.astype(f"{array.dtype.kind}8[us]")
     if array.dtype.kind in "fiu":
         numbers = array.astype(np.float64)
     else:

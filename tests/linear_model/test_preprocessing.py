@@ -327,6 +327,17 @@ def test_a_domain_file_may_begin_with_a_byte_order_mark(tmp_path):
     assert PublicEncoder(tmp_path / "d.toml").fit([[1.0]]).columns_.d == 1
 
 
+@pytest.mark.parametrize("unit", ["s", "us", "ns"])
+@pytest.mark.parametrize("kind", ["datetime64", "timedelta64"])
+def test_dates_and_durations_are_no_numbers_in_any_unit(kind, unit):
+    """Nanoseconds were whole numbers, far beyond every range."""
+    table = pd.DataFrame(
+        {"x": np.array([10**18, "NaT"], dtype=f"{kind}[ns]").astype(f"{kind}[{unit}]")}
+    )
+    with pytest.raises(ValueError, match="row 0, column 'x': expected a number or a blank cell"):
+        PublicEncoder({"x": {"range": (0, 100), "missing": 50}}).fit_transform(table)
+
+
 def test_dates_are_declared_as_dates_and_their_missing_value_lies_among_them():
     first, last = datetime.date(2020, 1, 1), datetime.date(2024, 12, 31)
     times = np.datetime64(first), np.datetime64(last)
