@@ -230,7 +230,8 @@ def _divided(meta: Any, relation: str) -> str | None:
     cv = getattr(meta, "cv", "prefit")
     if isinstance(cv, str) or (cv is None and name.endswith("Chain")) or _is_private(meta):
         return None
-    splits = check_cv(cv, np.array([0, 1]), classifier=is_classifier(meta))
+    share = isinstance(cv, float)  # of a threshold's stratified split
+    splits = check_cv(2 if share else cv, np.array([0, 1]), classifier=is_classifier(meta))
     if type(splits).__name__ == "_CVIterableWrapper":
         return _BY_LIST.format(name)
     if type(splits).__name__ not in _BY_PLACE:

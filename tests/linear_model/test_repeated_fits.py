@@ -16,7 +16,13 @@ from sklearn.calibration import CalibratedClassifierCV
 from sklearn.ensemble import BaggingClassifier, VotingClassifier
 from sklearn.feature_selection import RFE
 from sklearn.linear_model import LogisticRegression as Exact
-from sklearn.model_selection import FixedThresholdClassifier, GridSearchCV, KFold, StratifiedKFold
+from sklearn.model_selection import (
+    FixedThresholdClassifier,
+    GridSearchCV,
+    KFold,
+    StratifiedKFold,
+    TunedThresholdClassifierCV,
+)
 from sklearn.multiclass import OneVsOneClassifier, OneVsRestClassifier
 from sklearn.multioutput import ClassifierChain, MultiOutputClassifier
 from sklearn.pipeline import Pipeline, make_pipeline
@@ -356,6 +362,10 @@ def test_fits_of_a_search_cost_what_they_did_whatever_is_set_for_the_next(deep):
         (lambda m: GridSearchCV(m, {}, cv=2), {"replace_one": "labels", "other": "labels"}),
         (lambda m: GridSearchCV(m, {}, cv=KFold(2)), {"other": "number"}),
         (lambda m: CalibratedClassifierCV(m, cv=2), {"replace_one": "labels", "other": "labels"}),
+        (
+            lambda m: TunedThresholdClassifierCV(m, cv=0.5, refit=False),
+            {"replace_one": "labels", "other": "labels"},
+        ),
         (lambda m: OneVsOneClassifier(m), {"replace_one": "labels"}),
         (lambda m: BaggingClassifier(m, 2, random_state=0), {"other": "number"}),
         (lambda m: BaggingClassifier(m, 2, bootstrap=False), {}),
