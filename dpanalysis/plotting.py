@@ -215,7 +215,7 @@ def curve(
     *,
     label: str,
     band: str = "quantiles",
-    position: int = 0,
+    position: int | None = 0,
     **kwargs: Any,
 ) -> None:
     """Draw the mean over replicates, with a band for their spread.
@@ -231,8 +231,8 @@ def curve(
         Name of the algorithm, which determines the style; see :func:`line_style`.
     band : {"quantiles", "range", "none"}
         The 10% to 90% quantiles of the replicates, their range, or no band.
-    position : int
-        See :func:`line_style`.
+    position : int or None
+        See :func:`line_style`; None for the next color of the axes.
     **kwargs
         Passed to ``Axes.plot``.
 
@@ -249,18 +249,16 @@ def curve(
         raise ValueError(
             f"values must have shape (T,) or (T, R) with T = {times.size}, got {rows.shape}"
         )
-    look = line_style(label, position) | kwargs
-    if rows.ndim == 1:
-        ax.plot(times, rows, label=label, **look)
-        return
-    ax.plot(times, rows.mean(axis=1), label=label, **look)
-    if band != "none" and rows.shape[1] > 1:
+    look = kwargs if position is None else line_style(label, position) | kwargs
+    mean = rows if rows.ndim == 1 else rows.mean(axis=1)
+    (line,) = ax.plot(times, mean, label=label, **look)
+    if band != "none" and rows.ndim == 2 and rows.shape[1] > 1:
         low, high = (0.1, 0.9) if band == "quantiles" else (0.0, 1.0)
         ax.fill_between(
             times,
             np.quantile(rows, low, axis=1),
             np.quantile(rows, high, axis=1),
-            color=look["color"],
+            color=line.get_color(),
             alpha=0.18,
             linewidth=0,
         )

@@ -252,6 +252,7 @@ class Result:
         *,
         x: str = "iteration",
         delta: float | None = None,
+        label: str | None = None,
         ax: Axes | None = None,
     ) -> Axes:
         """Plot a record, such as the objective, against the iterations or against their epsilon.
@@ -266,8 +267,11 @@ class Result:
             Epsilon is that of all events charged until then: of a run planned to end there.
         delta : float, optional
             The delta of that epsilon; by default that of the budget, or 0.
+        label : str, optional
+            Of the line, for a legend: by default the name of the method's class.
         ax : Axes, optional
-            By default those of a new figure, in the style of :mod:`dpanalysis.plotting`.
+            By default those of a new figure, in the style of :mod:`dpanalysis.plotting`. The line
+            has their next color.
 
         Raises
         ------
@@ -297,7 +301,8 @@ class Result:
             rows, places = self._costs(self._delta(delta))
             values = values[rows]
         with drawing(ax) as ax:
-            curve(ax, places, values, label=type(self.method).__name__)
+            label = type(self.method).__name__ if label is None else label
+            curve(ax, places, values, label=label, position=None)
             ax.set(xlabel=x, ylabel=name.replace("_", " "))
             if name in _LOGARITHMIC and (values > 0.0).all():
                 ax.set_yscale("log")
