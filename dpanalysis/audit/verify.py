@@ -233,9 +233,9 @@ class Verdict(VerdictBase):
 
         limit = GaussianLimit() if self.bounded == "mu" else ApproximateLimit(self.delta)
         p, q = self.probabilities if self.likelier == "dataset" else self.probabilities[::-1]
-        least = 0.5 * min(max(q, 1.0 / self.runs), max(self.bounds[1], 1.0 / self.runs))
+        least = 0.5 * max(min(q, self.bounds[1], 0.1), 1.0 / self.runs)
         x = np.geomspace(least, 1.0, 300)
-        with drawing(ax) as ax:
+        with drawing(ax, height=3.0) as ax:
             ax.plot(x, limit.most(x, self.claim), label=f"claim: {limit.describe(self.claim)}")
             found = f"found: at least {self.bounded} = {self.bound:.4g}"
             ax.plot(x, limit.most(x, self.bound), "--", label=found)
@@ -243,7 +243,7 @@ class Verdict(VerdictBase):
             ax.plot(max(self.bounds[1], least), self.bounds[0], "s", label="not rejected")
             ax.set(xscale="log", xlabel=f"probability on the {self._other}")
             ax.set(yscale="log", ylabel=f"probability on the {self.likelier}")
-            ax.legend()
+            ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0))  # not on the curves
         return ax
 
     def __str__(self) -> str:
@@ -257,9 +257,9 @@ class Verdict(VerdictBase):
             )
         return self._sentences(
             f"The event '{self.event}' happened in {self.counts[0]:,} and {self.counts[1]:,} of "
-            f"{self.runs:,} held-out runs of dataset and neighbour. Probabilities closer than "
-            f"{self.bounds[0]:.4g} on the {self.likelier} and {self.bounds[1]:.4g} on the "
-            f"{self._other} would be rejected.",
+            f"{self.runs:,} held-out runs of dataset and neighbour. The bound is that of the "
+            f"closest probabilities that the counts do not reject: {self.bounds[0]:.4g} on the "
+            f"{self.likelier} and {self.bounds[1]:.4g} on the {self._other}.",
             "inputs or events",
         )
 
@@ -275,7 +275,7 @@ Claimed: TypeAlias = "float | Budget | GaussianPrivacy | tuple[float, float]"
 
 def parse_claim(claim: Claimed, delta: float) -> ParsedClaim:
     """Check a claim and return it as a claim on one parameter."""
-    if isinstance(claim, tuple):
+    if isinstance(claim, (tuple, list)):
         if len(claim) != 2:
             raise ValueError(f"claim must be (epsilon, delta), got {claim!r}")
         claim = Budget(*claim)

@@ -469,7 +469,7 @@ def test_a_pair_of_numbers_is_a_claim(assert_private):
     def gaussian(dataset, rng, size):
         return dataset[0].sum() + rng.normal(0.0, 4.0, size)
 
-    for claim in ((1.0, 1e-2), Budget(1.0, 1e-2)):
+    for claim in ((1.0, 1e-2), [1.0, 1e-2], Budget(1.0, 1e-2)):
         (verdict,) = assert_private(gaussian, claim, neighbours=[PAIR], samples=10_000)
         assert (verdict.claim, verdict.delta) == (1.0, 1e-2)
     with pytest.raises(AssertionError, match=r"delta >= .* at epsilon = 1 where 0\.001 is claimed"):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from matplotlib.colors import to_rgb
 
 import dpanalysis as dpa
 from dpanalysis import audit, plotting, privacy
@@ -49,6 +50,16 @@ def test_a_record_over_the_iterations():
     assert result.plot().get_ylabel() == "objective"
     _, axes = plotting.panels(1, 1)
     assert result.plot(ax=axes[0, 0]) is axes[0, 0]
+
+
+def test_runs_in_one_picture_differ_in_color_and_label():
+    ax = run().plot()
+    run().plot(label="again", ax=ax)
+    ax.plot([0.0, 1.0], [0.5, 0.5], label="bound")
+    assert [line.get_label() for line in ax.lines] == ["GradientDescent", "again", "bound"]
+    assert len({line.get_color() for line in ax.lines}) == 3
+    for line, band in zip(ax.lines, ax.collections):  # of the replicates, in the line's color
+        assert to_rgb(band.get_facecolor()[0]) == to_rgb(line.get_color())
 
 
 @pytest.mark.slow
@@ -163,6 +174,17 @@ def test_a_verdict_beside_its_claim(claim, scale):
     if verdict.refuted:
         assert top > np.interp(kept.get_xdata()[0], at, curve)
     assert ax.get_xscale() == ax.get_yscale() == "log"
+    key_is_above(ax)
+
+
+def key_is_above(ax):
+    """A key that shows a point must not lie where the points are."""
+    ax.figure.draw_without_rendering()
+    assert ax.get_legend().get_window_extent().y0 >= ax.get_window_extent().y1
+
+
+def test_the_key_of_a_privacy_curve():
+    key_is_above(privacy.privacy_curve([Gaussian(1.0, 1.0)], "replace_one").plot(delta=1e-3))
 
 
 def test_without_matplotlib_the_error_says_what_to_install(monkeypatch):

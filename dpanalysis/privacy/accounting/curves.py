@@ -189,7 +189,7 @@ class PrivacyCurve:
         from ...plotting import drawing
 
         delta = check_fraction("delta", delta)
-        with drawing(ax, height=3.0) as ax:
+        with drawing(ax, height=3.5) as ax:
             self._draw(ax, delta)
         return ax
 
@@ -206,7 +206,7 @@ class PrivacyCurve:
             touch = self._tangent_alpha(loss)
             ax.plot(touch, self.tradeoff(touch), "o", label=label)
         ax.set(xlabel="false positive rate", ylabel="false negative rate", aspect="equal")
-        ax.legend()
+        ax.legend(loc="lower center", bbox_to_anchor=(0.5, 1.0))  # not on the curves
 
     def _tangent_alpha(self, loss: float) -> float:
         """Return the alpha at which the curve has the slope ``-e^loss``."""
