@@ -180,7 +180,7 @@ class Recording:
             worst = max(group, key=lambda each: each.shift / each.scale)
             times = "" if len(group) == 1 else f"; the largest of {len(group)}"
             lines.append(f"  {worst}{times}")
-        if self.epsilon is not None:
+        if self.epsilon is not None and not (self.passed and math.isinf(self.epsilon)):
             lines.append(f"  epsilon >= {self.epsilon:.4g} at delta = 0 for these neighbours")
         lines += [f"  not followed: {note}" for note in self.not_followed]
         return "\n".join(lines)

@@ -440,6 +440,8 @@ def test_amounts_by_hand():
         delta = ndtr(mu / 2 - 0.5 / mu) - np.exp(0.5) * ndtr(-mu / 2 - 0.5 / mu)
     assert kinds(gaussian, Budget(0.5, 0.99 * delta), vectorized=False) == ["epsilon"]
     assert kinds(gaussian, Budget(0.5, 1.01 * delta), vectorized=False) == []
+    passed = audit.record(gaussian, DATA, OTHER, claim=(0.5, 1.01 * delta), vectorized=False)
+    assert passed.epsilon == np.inf and "inf" not in str(passed)  # of any Gaussian noise
 
 
 def truncated(x, rng, size):
@@ -544,12 +546,12 @@ def test_rho_under_a_clamp_is_that_of_the_clamped_law():
     def mechanism(x, rng, size):
         return np.clip(x + rng.normal(0.0, 1.0, size), -1.0, 2.0)
 
-    found = [
-        [kinds(mechanism, Budget(rho=rho), 0.0, 1.0, delta=1e-5, rng=seed) for seed in range(40)]
-        for rho in (0.486, 0.36)
-    ]
-    assert not any(found[0])
-    assert ["epsilon"] in found[1]  # where no usual run reaches the clamp
+    def found(rho, seed):
+        return kinds(mechanism, Budget(rho=rho), 0.0, 1.0, delta=1e-5, rng=seed)
+
+    assert not any(found(0.486, seed) for seed in range(40))
+    # Where no usual run reaches the clamp: one in 18, for other seeds if the draw changes its line.
+    assert any(found(0.36, seed) == ["epsilon"] for seed in range(250))
 
 
 def test_outputs_beyond_both_ends_of_a_range_may_be_one():
