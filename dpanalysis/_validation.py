@@ -32,8 +32,8 @@ def check_number(
         if isinstance(value, (str, bytes, bool, np.bool_)) or np.ndim(value) > 0:
             raise TypeError("not a number")
         number = float(value)
-    except (TypeError, ValueError) as error:
-        raise TypeError(f"{name} must be a number, got {value!r}") from error
+    except (TypeError, ValueError):
+        raise TypeError(f"{name} must be a number, got {value!r}") from None
     too_low = number <= low if low_open else number < low
     too_high = number >= high if high_open else number > high
     if math.isnan(number) or too_low or too_high or (finite and math.isinf(number)):

@@ -371,7 +371,7 @@ class Loop:
         failure: Exception | None = None
         output.add(0, w)
         if file is None:
-            steps = self._method.run(w if together else w[0], oracle, self._plan)
+            steps = iter(self._method.run(w if together else w[0], oracle, self._plan))
         else:
             made, w = file.made, file.w
             output.restore(made, w, file.output)

@@ -610,10 +610,11 @@ def check_regularizer(regularizer: Any) -> None:
     """Raise TypeError unless it is None or an object of dpanalysis.regularizers."""
     # One that overrides a formula but inherits its constant is refused too: a guarantee would
     # depend on a wrong number.
-    if isinstance(regularizer, type) or not (regularizer is None or hasattr(regularizer, "mu")):
+    missing = [name for name in ("mu", "L", "value", "gradient") if not hasattr(regularizer, name)]
+    if isinstance(regularizer, type) or (regularizer is not None and missing):
         raise TypeError(
             "regularizer must be None or an object of dpanalysis.regularizers, such as L2(0.1), "
-            f"got {regularizer!r}"
+            f"got {regularizer!r}" + f", without {', '.join(missing)}" * bool(missing)
         )
     stated = getattr(regularizer, "__dict__", {})
     for name in ("value", "gradient", "hessian_diagonal"):

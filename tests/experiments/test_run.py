@@ -379,9 +379,15 @@ class YieldsTheIterate(dpa.methods.GradientDescent):
         yield from (step.w for step in super().run(w, oracle, plan))
 
 
-def test_a_method_that_yields_no_step_is_refused_by_what_it_yields():
+class ReturnsTheIterates(dpa.methods.GradientDescent):
+    def run(self, w, oracle, plan):
+        return np.stack([step.w for step in super().run(w, oracle, plan)])
+
+
+@pytest.mark.parametrize("kind", [YieldsTheIterate, ReturnsTheIterates])
+def test_a_method_that_yields_no_step_is_refused_by_what_it_yields(kind):
     with pytest.raises(TypeError, match=r"run\(\) must yield a Step\(w\), got ndarray"):
-        dpa.minimize(small_problem(), YieldsTheIterate(0.5, 3), dpa.Budget(1.0), rng=0)
+        dpa.minimize(small_problem(), kind(0.5, 3), dpa.Budget(1.0), rng=0)
 
 
 def test_a_run_that_asks_for_more_than_it_planned_ends_with_its_plan():

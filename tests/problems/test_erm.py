@@ -6,6 +6,7 @@ import pickle
 import subprocess
 import sys
 from fractions import Fraction
+from types import SimpleNamespace
 
 import array_api_strict
 import numpy as np
@@ -647,6 +648,8 @@ def test_bad_parts_are_refused():
     for regularizer in (0.1, regularizers.L2):
         with pytest.raises(TypeError, match="regularizer must be"):
             ERM(X, y, losses.Logistic(), regularizer)
+    with pytest.raises(TypeError, match=r"without L, gradient$"):  # a user's penalty, unfinished
+        ERM(X, y, losses.Logistic(), SimpleNamespace(mu=0.0, value=np.sum))
     for row_bound in (1.0, [1.0], "L2"):
         with pytest.raises(TypeError, match="row_bound must be"):
             ERM(X, y, losses.Logistic(), row_bound=row_bound)
