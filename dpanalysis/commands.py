@@ -160,10 +160,10 @@ NOT_PRIVATE = (
 def add(subparsers: Any) -> None:
     """Add the four commands to the parser."""
     purposes = {
+        "domain": "write a template of the columns' domains, to be filled in",
         "fit": "fit a private classifier, or a regression, to a CSV file",
         "predict": "write the predictions of a model for a CSV file",
         "evaluate": "score a model on a CSV file; scores are not private",
-        "domain": "write a template of the columns' domains, to be filled in",
     }
     for name, purpose in purposes.items():
         parser = subparsers.add_parser(
@@ -178,9 +178,13 @@ def add(subparsers: Any) -> None:
             help="one character, or \\t; default: a comma",
         )
         if name in ("predict", "evaluate"):
-            parser.add_argument("--model", type=Path, required=True, metavar="JSON")
+            parser.add_argument(
+                "--model", type=Path, required=True, metavar="JSON", help="that fit has written"
+            )
         if name in ("fit", "evaluate"):
-            parser.add_argument("--label", required=True, metavar="COLUMN")
+            parser.add_argument(
+                "--label", required=True, metavar="COLUMN", help="what the model predicts"
+            )
         if name == "domain":
             parser.add_argument("--label", metavar="COLUMN", help="to leave out: it has no domain")
         if name in ("predict", "domain"):
@@ -199,8 +203,14 @@ def add(subparsers: Any) -> None:
 
 
 def _add_fit(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--domain", type=Path, required=True, metavar="TOML")
-    parser.add_argument("--epsilon", type=float, required=True)
+    parser.add_argument(
+        "--domain", type=Path, required=True, metavar="TOML",
+        help="public ranges and categories of the other columns; its template: command domain",
+    )  # fmt: skip
+    parser.add_argument(
+        "--epsilon", type=float, required=True,
+        help="privacy loss of one record, above 0: smaller is more private and less accurate",
+    )  # fmt: skip
     parser.add_argument("--delta", type=float, default=0.0, help="default: 0, the pure guarantee")
     parser.add_argument("--out", type=Path, required=True, metavar="JSON", help="the model")
     parser.add_argument("--card", type=Path, metavar="HTML", help="the model card as a page")
