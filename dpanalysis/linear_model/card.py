@@ -66,7 +66,7 @@ class PrivacyCard:
     >>> print(str(card).splitlines()[1])
     epsilon = 1, delta = 0 (pure): one record replaced by any other; the number of records is public
     >>> print(str(card).splitlines()[2])
-    An attacker who knows all other records and wrongly accuses 1 in 100 finds at most 2.8 of 100
+    An attacker who knows all other records, and ..., finds at most 2.8 of 100 that are present
     """
 
     epsilon: float
@@ -100,8 +100,9 @@ class PrivacyCard:
         found = PrivacyCurve([self.epsilon], [self.delta]).true_positive_rate(0.01)
         alone = "From what the ledger lists, an" if self.not_counted else "An"
         return (
-            f"{alone} attacker who knows all other records and wrongly accuses 1 in 100 finds at "
-            f"most {min(math.ceil(1000.0 * found - 1e-9) / 10.0, 100.0):g} of 100"
+            f"{alone} attacker who knows all other records, and takes 1 in 100 absent ones for "
+            f"present, finds at most {min(math.ceil(1000.0 * found - 1e-9) / 10.0, 100.0):g} of "
+            "100 that are present"
         )
 
     def _parts(self) -> list[tuple[str, list[str]]]:
