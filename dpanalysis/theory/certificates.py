@@ -64,8 +64,8 @@ def best_certificate(
     if certificate is None:
         at = "" if rate is None else f" at rate {rate:g}"
         raise CertificateNotFound(
-            f"no verified Lyapunov function of the form (3.14) for {name} on all functions with "
-            f"mu={lmi.mu:g}, L={lmi.L:g}{at}; its exact rate on quadratics is {exact_rate:.6g}"
+            f"no verified Lyapunov function (Kuru et al. 2022, (3.14)) for {name} on all functions "
+            f"with mu={lmi.mu:g}, L={lmi.L:g}{at}; its exact rate on quadratics is {exact_rate:.6g}"
         )
     return certificate
 
