@@ -380,9 +380,10 @@ def verify_privacy(
     delta : float, default=0
         In [0, 1); 0 where mu is claimed.
     samples : int, default=1_000_000
-        Runs of each input. If they show no difference at all, up to 20,000 more on both inputs
-        with one seed show whether the mechanism looks at what differs: ``Verdict.untested``. If
-        they refute the claim, up to 4,096 more show whether runs are independent.
+        Runs of each input; without ``vectorized`` as many calls. If they show no difference at
+        all, up to 20,000 more on both inputs with one seed show whether the mechanism looks at what
+        differs: ``Verdict.untested``. If they refute the claim, up to 4,096 more show whether runs
+        are independent.
     confidence : float, default=1 - 1e-9
         In (0, 1): one minus the allowed rate of false alarms.
     rng : None, int, SeedSequence, Generator, SystemRandom or "os"

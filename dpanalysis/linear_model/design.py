@@ -428,8 +428,8 @@ def _columns(bounds: Any, d: int) -> PublicColumns:
         low, high = (np.broadcast_to(np.asarray(end, dtype=np.float64), (d,)) for end in bounds)
     except (TypeError, ValueError):
         raise ValueError(
-            f"bounds must be (low, high) for all features or for each of the {d}, PublicColumns, "
-            f"or RowBound, got {bounds!r}"
+            f"bounds must be (low, high) for all features or for each of the {d}, as two arrays "
+            f"([low, ...], [high, ...]), PublicColumns, or RowBound, got {bounds!r}"
         ) from None
     try:
         return PublicColumns(low, high, learned=tuple(fits))

@@ -358,7 +358,7 @@ def test_bounds_of_one_column_are_not_those_of_two():
             LogisticRegression(bounds=bounds).fit(np.eye(2), [0, 1])
     with pytest.raises(ValueError, match="may be one pair for each of the 2 features: give"):
         LogisticRegression(bounds=[(-1, 1), (0, 10)]).fit(np.eye(2), [0, 1])
-    with pytest.raises(ValueError, match="for each of the 3"):
+    with pytest.raises(ValueError, match=r"for each of the 3, as two arrays \(\[low"):
         LogisticRegression(bounds=[(-1, 1), (0, 10), (0, 1)]).fit(np.eye(3), [0, 1, 0])
 
 
