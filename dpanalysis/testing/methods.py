@@ -391,8 +391,12 @@ class _MethodChecks:
         half = 1 + whole.iterations // 2
         with tempfile.TemporaryDirectory() as folder, same_objects():
             file = os.path.join(folder, "run")
-            self.run(replicates=1, checkpoint=file, callback=lambda made, w: made == half)
-            again = self.run(replicates=1, resume=file)
+            try:
+                self.run(replicates=1, checkpoint=file, callback=lambda made, w: made == half)
+                again = self.run(replicates=1, resume=file)
+            except Exception as error:
+                text = f"{type(error).__name__}: {error} (at made = 0 step.state is empty)"
+                fail(f"resume() fails: {text}", error)
         require(
             _same_run(whole, again),
             "a run resumed from a checkpoint gives other numbers than an uninterrupted one: "

@@ -269,6 +269,15 @@ class ForgetsItsSpeed(Resumable):
         return {}
 
 
+class NeedsItsSpeed(Resumable):
+    def resume(self, step, made, lost, oracle, plan):
+        step.state["speed"]
+        return super().resume(step, made, lost, oracle, plan)
+
+    def run(self, w, oracle, plan):
+        return self.resume(Step(w, state={"speed": 0.0 * w}), 0, 0, oracle, plan)
+
+
 class WritesDownSizes(Resumable):
     def state(self, speed, oracle):
         return {"speed": speed, "records": oracle.evaluations["gradient"]}
@@ -346,6 +355,7 @@ LIARS = [
     (CannotTravel(), "cannot be pickled"),
     (PromisesALength(), "says 5 iterations, and run.. makes 4"),
     (ForgetsItsSpeed(), "resumed from a checkpoint gives other numbers .* state="),
+    (NeedsItsSpeed(), r"resume\(\) fails: KeyError: 'speed' \(at made = 0 step.state is empty\)"),
     (WritesDownSizes(), r"reads oracle\.evaluations, which is not private"),
     (TakesPartOfTheAnswer(), "asks what it has not planned: .* was not declared"),
     (GivesUpItsFilter(), "the method spends 1.71 where its filter allows 1.69"),
