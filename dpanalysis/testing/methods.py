@@ -11,6 +11,7 @@ import copy
 import itertools
 import math
 import os
+import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
@@ -200,7 +201,7 @@ class _MethodChecks:
         self.method, self.problem, self.other = method, problem, other
         self.facts, self.budget = facts, budget
 
-    def run(self, *, seed: int = 0, replicates: int = 2, on: Problem | None = None, **options: Any):  # type: ignore[no-untyped-def]
+    def run(self, *, seed: Any = 0, replicates: int = 2, on: Problem | None = None, **options: Any):  # type: ignore[no-untyped-def]
         """Run the method as a user would."""
         return minimize(
             on or self.problem,
@@ -382,7 +383,7 @@ class _MethodChecks:
         )
 
     def check_resumed(self) -> None:
-        """Stop a run halfway and resume it from its checkpoint."""
+        """Stop a run halfway and resume it from its checkpoint, and again with a batch lost."""
         try:
             check_resumable(self.method, self.budget, 1)
         except ValueError:
@@ -390,13 +391,21 @@ class _MethodChecks:
         whole = self.run(replicates=1)
         half = 1 + whole.iterations // 2
         with tempfile.TemporaryDirectory() as folder, same_objects():
-            file = os.path.join(folder, "run")
+            file, other, killed = (os.path.join(folder, name) for name in "abc")
+
+            def kill(made: int, w: np.ndarray) -> bool:
+                """Keep the file as it is in the middle of a run: its last batch is lost."""
+                return made == half and bool(shutil.copyfile(other, killed))
+
             try:
                 self.run(replicates=1, checkpoint=file, callback=lambda made, w: made == half)
                 again = self.run(replicates=1, resume=file)
+                self.run(seed=None, replicates=1, checkpoint=other, callback=kill)
+                if os.path.exists(killed):  # else an adaptive run was shorter
+                    self.run(seed=None, replicates=1, resume=killed)
             except Exception as error:
-                text = f"{type(error).__name__}: {error} (at made = 0 step.state is empty)"
-                fail(f"resume() fails: {text}", error)
+                text = f"{type(error).__name__}: {error}"
+                fail(f"resume() fails: {text} (see Method.resume on empty states and lost)", error)
         require(
             _same_run(whole, again),
             "a run resumed from a checkpoint gives other numbers than an uninterrupted one: "
