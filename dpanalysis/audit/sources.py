@@ -21,6 +21,7 @@ import contextlib
 import copy
 import hashlib
 import hmac
+import inspect
 import os
 import pickle
 import random
@@ -634,6 +635,12 @@ def _replace_generators(
     if not isinstance(code, types.FunctionType):
         held, code = code, getattr(type(code), "__call__", None)  # noqa: B004
     spaces = [getattr(code, "__globals__", {}), getattr(held, "__dict__", {})]
+    if isinstance(code, types.FunctionType):  # a wrapper, perhaps, of a method of an object
+        used = inspect.getclosurevars(code)
+        for each in (*used.globals.values(), *used.nonlocals.values()):
+            space = getattr(getattr(each, "__self__", each), "__dict__", None)
+            if type(space) is dict and not isinstance(each, (types.ModuleType, types.FunctionType)):
+                spaces.append(space)
     seeded: dict[str, tuple[Any, Any]] = {}
 
     def substitute(name: str, value: Any) -> Any:

@@ -391,6 +391,33 @@ def test_seeds_from_before_the_recording_are_reported():
     assert "seeded" not in str(audit.record(unused, 0.0, 1.0, vectorized=False))
 
 
+class Histogram:
+    """Has a source of its own from before the recording."""
+
+    def __init__(self, scale):
+        self.scale, self.rng = scale, np.random.default_rng()
+
+    def release(self, data):
+        return data + self.rng.laplace(0.0, self.scale)
+
+
+LOUD, QUIET = Histogram(1.0), Histogram(0.5)
+
+
+def test_sources_of_objects_that_a_wrapper_calls_are_recorded():
+    """An object with its own source has no argument for one, so that it is wrapped."""
+    sources, inner, method = (LOUD.rng, QUIET.rng), QUIET, LOUD.release
+    for mechanism, epsilon in (
+        (lambda data, rng: LOUD.release(data), 1.0),
+        (lambda data, rng: inner.release(data), 2.0),
+        (lambda data, rng: method(data), 1.0),
+    ):
+        found = audit.record(mechanism, 0.0, 1.0, claim=1.0, vectorized=False)
+        assert found.epsilon == pytest.approx(epsilon) and not found.not_followed, str(found)
+        assert found.passed == (epsilon == 1.0)
+    assert (LOUD.rng, QUIET.rng) == sources
+
+
 def test_scipy_and_all_of_random_are_recorded():
     stats = pytest.importorskip("scipy.stats")
 
