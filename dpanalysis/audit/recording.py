@@ -312,7 +312,8 @@ class _Judge:
                 )
             return Recording(name, tuple(self.findings), not_followed=(note, *seeded))
         if all(run.others and isinstance(run.others[0], Raised) for run in self.usual):
-            raised = f"every run {runs[0][0].others[0]}: {replayer.error}"
+            raised = f"every run {runs[0][0].others[0]}: {replayer.error}; it is called as "
+            raised += "mechanism(dataset, rng, size), without size if vectorized=False"
             self._find("untested", f"nothing was compared, for {raised}", None)
             return Recording(name, tuple(self.findings), looked=False)
         seeds = self._constant_seeds()

@@ -815,7 +815,8 @@ def test_a_mechanism_that_never_runs_is_untested():
         found = audit.record(mechanism, DATA, OTHER, claim=1.0)
         assert not found.passed and not found.looked
         assert [each.kind for each in found.findings] == ["untested"]
-    assert "nothing was compared, for every run raises" in str(audit.record(broken, DATA, OTHER))
+    told = str(audit.record(broken, DATA, OTHER))
+    assert "nothing was compared, for every run raises" in told and "called as mechanism(" in told
 
 
 def test_a_mechanism_that_tries_again_whatever_happens_ends():
