@@ -297,7 +297,7 @@ class _Judge:
             note = (
                 "two runs with the same recorded noise differ: the mechanism has random numbers "
                 "from C code, from the time, or from a generator that it keeps where this does not "
-                "look, so nothing was compared"
+                "look: draw from the rng that is passed; nothing was compared"
             )
             seeded = tuple(
                 f"{Path(file).name}:{line}: a source is seeded with {seed} in every run"

@@ -638,9 +638,10 @@ def _replace_generators(
     if isinstance(code, types.FunctionType):  # a wrapper, perhaps, of a method of an object
         used = inspect.getclosurevars(code)
         for each in (*used.globals.values(), *used.nonlocals.values()):
-            space = getattr(getattr(each, "__self__", each), "__dict__", None)
-            if type(space) is dict and not isinstance(each, (types.ModuleType, types.FunctionType)):
-                spaces.append(space)
+            owner = each.__self__ if type(each) is types.MethodType else each
+            if not issubclass(type(owner), (type, types.ModuleType, types.FunctionType)):
+                with contextlib.suppress(Exception):  # of a __getattr__
+                    spaces.append(object.__getattribute__(owner, "__dict__"))
     seeded: dict[str, tuple[Any, Any]] = {}
 
     def substitute(name: str, value: Any) -> Any:

@@ -394,6 +394,8 @@ def test_seeds_from_before_the_recording_are_reported():
 class Histogram:
     """Has a source of its own from before the recording."""
 
+    shared = np.random.default_rng()
+
     def __init__(self, scale):
         self.scale, self.rng = scale, np.random.default_rng()
 
@@ -406,11 +408,20 @@ LOUD, QUIET = Histogram(1.0), Histogram(0.5)
 
 def test_sources_of_objects_that_a_wrapper_calls_are_recorded():
     """An object with its own source has no argument for one, so that it is wrapped."""
-    sources, inner, method = (LOUD.rng, QUIET.rng), QUIET, LOUD.release
+
+    class Closed:
+        __slots__ = ()
+
+        def __getattr__(self, name):
+            raise RuntimeError(name)
+
+    sources, inner, method, closed = (LOUD.rng, QUIET.rng), QUIET, LOUD.release, Closed()
     for mechanism, epsilon in (
         (lambda data, rng: LOUD.release(data), 1.0),
         (lambda data, rng: inner.release(data), 2.0),
         (lambda data, rng: method(data), 1.0),
+        (lambda data, rng: Histogram.release(LOUD, data), 1.0),
+        (lambda data, rng: (LOUD.release(data), closed)[0], 1.0),
     ):
         found = audit.record(mechanism, 0.0, 1.0, claim=1.0, vectorized=False)
         assert found.epsilon == pytest.approx(epsilon) and not found.not_followed, str(found)
