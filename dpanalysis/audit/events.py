@@ -169,7 +169,7 @@ class Cells:
         tails = np.array([1e-4, 1e-3, 5e-3])
         levels = np.concatenate([tails, levels, 1.0 - tails])
         places = np.unique((levels * pooled.size).astype(np.int64))
-        edges = np.unique(pooled[places[places > 0]]) if pooled.size > 1 else pooled
+        edges = np.unique(pooled[places[places > 0]])
         cells = cls(edges, repeated, np.zeros(edges.size + repeated.size + atoms + 3))
         first, second = (
             np.bincount(cells.index(s, c), minlength=cells.ratios.size)
