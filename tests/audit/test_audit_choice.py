@@ -5,13 +5,14 @@ from functools import partial
 
 import numpy as np
 import pytest
-from scipy import special
+from scipy import special, stats
 
 from dpanalysis.audit import learning, verify_privacy
-from dpanalysis.audit.counting import Counts, best_slope, log_p_value
+from dpanalysis.audit.counting import Counts, _first_share, best_slope, log_p_value
 from dpanalysis.audit.events import ApproximateLimit, GaussianLimit
-from dpanalysis.audit.learning import POWER, Goal, learn_event, worst
-from dpanalysis.audit.outcomes import Reader
+from dpanalysis.audit.joint import ranked
+from dpanalysis.audit.learning import POWER, Choice, Goal, learn_event, worst
+from dpanalysis.audit.outcomes import Outcomes, Reader
 
 
 def sparse(bit, rng, size):
@@ -89,6 +90,32 @@ def test_fewer_samples_than_a_bound_needs_still_choose_a_telling_event():
     assert event([0.0, 1.0]).tolist() == [likelier == 0, likelier == 1]
 
 
+@pytest.mark.parametrize("crossed", [5, 50])
+def test_a_score_without_parameters_is_judged_by_all_runs(monkeypatch, crossed):
+    monkeypatch.setattr(learning, "_CROSSED", crossed)
+    sides = [Outcomes(x) for x in np.random.default_rng(0).normal(size=(2, 41, 1))]
+    for counts, make, size in learning._lines(next(learning._trials(*sides))):
+        assert size == 41
+        for place in range(counts[0].size):
+            found = [np.count_nonzero(make(place).contains(side)) for side in sides]
+            assert found == [count[place] for count in counts]
+
+
+def test_the_logistic_score_of_two_normal_laws_is_their_log_ratio():
+    """Which has products of the coordinates, since only one of the laws has a correlation."""
+    random, mixing = np.random.default_rng(0), np.array([[1.0, 0.5], [0.0, 1.0]])
+    first, second = random.normal(size=(2, 4_000, 2))
+    first, second = first @ mixing, second + np.array([0.5, 0.0])
+    fitted = learning.fitted_scores(Outcomes(first), Outcomes(second), ranked(first, second))
+    x = np.concatenate([first, second])
+    laws = [
+        stats.multivariate_normal([0.0, 0.0], mixing.T @ mixing),
+        stats.multivariate_normal([0.5, 0.0], np.eye(2)),
+    ]
+    ratio = laws[0].logpdf(x) - laws[1].logpdf(x)
+    assert np.std(fitted["logistic"](x) - ratio) < 0.4 * np.std(ratio)
+
+
 @pytest.mark.parametrize("miss", [0.1, 0.01, 1e-9])
 @pytest.mark.parametrize(
     ("p", "q", "limit", "level"),
@@ -114,6 +141,24 @@ def test_no_slope_has_a_much_smaller_p_value_at_counts_of_nine_in_ten(p, q, limi
     chosen = chance(best_slope((p, q), level, runs, limit, miss))
     least = min(chance(rise * factor) for factor in np.geomspace(0.7, 5.0, 60))
     assert chosen < least + 0.05 * abs(least) + 0.1
+
+
+@pytest.mark.parametrize(
+    ("p", "q", "limit", "level"),
+    [(0.5, 0.1, ApproximateLimit(0.0), math.log(3.0)), (0.7, 0.2, GaussianLimit(), 1.0)],
+)
+def test_the_first_stage_has_the_share_of_its_squared_expected_quantile(p, q, limit, level):
+    """Where the second is expected to refute as nine of ten do; by the law of the counts."""
+    runs, later, quantile = 2_000, 100, 6.0
+    counted = np.arange(runs + 1)
+    weights, allowed = stats.binom.pmf(counted, runs, q), limit.most(counted / runs, level)
+    excess = p - weights @ allowed
+    variance = p * (1.0 - p) / runs + weights @ allowed**2 - (weights @ allowed) ** 2
+    first, second = excess**2 / variance, (quantile + POWER) ** 2
+    share = _first_share(
+        Choice(None, 0, (p, q), level), runs, later, Goal(limit, level, later, quantile)
+    )
+    assert share == pytest.approx(first / (first + second), rel=0.01)
 
 
 @pytest.mark.parametrize("width", [1, 4, 30])

@@ -2,6 +2,7 @@
 
 import math
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -189,6 +190,13 @@ def test_a_union_is_not_empty_where_all_runs_make_ratios_less_extreme(large):
         assert size == 40 and inside.any(), place
 
 
+def test_bins_hold_equal_shares_and_tails_less():
+    scores = tuple(np.random.default_rng(0).normal(size=(2, 3_200)))
+    cells = Cells.fit(scores, (None, None), 0)
+    shares = np.bincount(cells.index(np.concatenate(scores), None)) / 6_400
+    assert shares.size <= 70 and shares.max() <= 1 / 64 and min(shares[0], shares[-1]) < 2e-4
+
+
 def test_a_grid_has_a_cell_for_nan_and_scores_unseen_cells_as_0():
     first, second = np.full((200, 2), np.nan), np.zeros((200, 2))
     grid = Grid.fit(first, second, (0, 1))
@@ -279,6 +287,13 @@ def test_words_are_numbered_alike_whichever_input_showed_them_first():
         for each in entries
     )
     assert first == second and len(first) == 11
+
+
+def test_records_returned_by_one_call_are_read_by_their_entries():
+    def records(bit, rng, size):
+        return [SimpleNamespace(value=noisy) for noisy in 3 * bit + rng.laplace(size=size)]
+
+    assert verify_privacy(records, 0, 1, 1.0, samples=1_000, rng=0).refuted
 
 
 def test_few_collections_vectors_and_numbers_are_read_as_before():
