@@ -171,6 +171,13 @@ def test_kinks_without_a_declared_point():
             assert abs(value - truth) <= error < 1e-10
 
 
+def test_a_flat_part_of_the_ratio_at_the_level_ends_at_its_edge():
+    """Beyond 101 ln p/q is -1, so that p - q/e is 0; no declared point says where."""
+    p, q = (Density(lambda x, c=c: laplace(c, 1.0)(x)) for c in (100.0, 101.0))
+    value, error = hockey_stick(p, q, -1.0, full_output=True)
+    assert abs(value - (1.0 - math.exp(-1.0))) <= error < 1e-13
+
+
 GAP = -math.log(2.0 * stats.norm.cdf(-0.3))  # of a normal density without what is within .3
 
 
@@ -415,6 +422,17 @@ def test_a_peak_that_was_not_resolved_is_in_the_error():
     assert truth <= value[0] + math.log1p(error[0])
 
 
+@pytest.mark.parametrize("slope", [1.0, 10.0, 300.0])
+def test_the_error_is_at_least_that_of_the_integrand(slope):
+    """An integrand that is off by a factor everywhere has an integral that is off as much."""
+    off = 1e-7
+    log_value, error = integrate(
+        lambda x: (slope * x[:, None] + math.log1p(off), np.array([[off]])), np.array([-1.0, 1.0])
+    )
+    truth = math.log(2.0 * math.sinh(slope) / slope)
+    assert off * (1.0 - 1e-6) < math.expm1(log_value[0] - truth) < error[0] < 2.0 * off
+
+
 @pytest.mark.parametrize("side", [-1.0, 1.0])
 def test_a_kink_behind_the_last_node_is_found(side):
     """The function is constant at all nodes of the panel."""
@@ -470,6 +488,9 @@ def test_a_density_that_is_no_number_in_places_is_named():
     for p, q in ((law, holes), (holes, law)):
         with pytest.raises(ValueError, match="NaN"):
             renyi_divergence(p, q, 2)
+    narrow = Density(lambda x: np.where(abs(x - 3.3) < 1e-5, math.nan, law(x)), (0.0,))
+    with pytest.raises(ValueError, match=r"must not return NaN, got one at x = 3\.[23]"):
+        renyi_divergence(gaussian(3.3, 1e-3), narrow, 2)  # where the mass of q alone is not sought
 
 
 def test_bad_kinds_are_named():
@@ -513,6 +534,11 @@ def test_a_mass_too_small_for_doubles_where_q_has_none_counts(support):
     cut = Density(gaussian(0, 1).logpdf, (0.0,), support)
     assert renyi_divergence(gaussian(0, 1), cut, 2) == math.inf
     assert renyi_divergence(cut, gaussian(0, 1), 2) == pytest.approx(0.0, abs=1e-12)
+
+
+@pytest.mark.parametrize("order", [1, 2, math.inf])
+def test_an_outcome_without_q_counts_however_rare_it_is(order):
+    assert renyi_divergence([1.0, 1e-310], [1.0, 0.0], order) == math.inf
 
 
 # --- sensitivity ---
@@ -613,6 +639,14 @@ def test_what_a_plain_density_cannot_tell_is_an_error():
     for points in ((1.0,), (1.0, 37.1)):  # one next to the end hides nothing beyond it
         with pytest.raises(ValueError, match=r"q is needed beyond x = 37\.1.*Density"):
             renyi_divergence(Density(stats.norm(1).logpdf, points), plain_gaussian(0), 31)
+    for center in (
+        -18.5,
+        0.0,
+        18.5,
+    ):  # moved so that the end lies as far from 0 as the mode
+        p = Density(stats.norm(center + 1).logpdf, (center + 1,))
+        with pytest.raises(ValueError, match=f"q is needed beyond x = {center + 37.1:g}"):
+            renyi_divergence(p, plain_gaussian(center), 30.7)
     with pytest.raises(ValueError, match="p is 0 wherever it was evaluated"):
         renyi_divergence(plain_gaussian(1000, 0.01), plain_gaussian(0), 2)
     with pytest.raises(ValueError, match="p must be a density, got -"):
