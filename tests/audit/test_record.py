@@ -481,6 +481,10 @@ ROUNDED = {
         lambda x, rng, size: x / 3 + (rng.geometric(0.01, size) - rng.geometric(0.01, size)) / 7,
         lambda x, rng, size: x / 7 + (rng.geometric(0.01, size) - rng.geometric(0.01, size)) / 7,
     ),
+    "a thousandth": (
+        lambda x, rng, size: x / 2e3 + np.floor(rng.laplace(0.0, 10.0, size)) / 1e3,
+        lambda x, rng, size: x / 1e3 + np.floor(rng.laplace(0.0, 10.0, size)) / 1e3,
+    ),
     "one of several": (
         lambda x, rng, size: np.round(rng.normal(0.0, 1e4, (size, 3))) + x / np.array([1, 3, 7]),
         lambda x, rng, size: np.round(rng.normal(0.0, 1e4, (size, 3)) + x / np.array([1, 3, 7])),

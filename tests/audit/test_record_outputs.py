@@ -241,6 +241,11 @@ def test_objects_that_print_alike_are_not_taken_for_equal():
     assert audit.record(beside, DATA, OTHER, vectorized=False).looked
 
 
+def test_a_mechanism_without_noise_has_none_that_is_not_followed():
+    found = audit.record(lambda data, rng: data.sum(), DATA, OTHER, vectorized=False)
+    assert kinds(found) == ["exact"] and found.not_followed == ()
+
+
 def test_a_mechanism_that_changes_its_data_is_refused():
     def centered(data, rng, size):
         data -= data.mean()

@@ -161,6 +161,7 @@ def filled(rng):
 
 Q = 1.0 / (1.0 + np.exp(4.0))
 TIMES = round(1.0 / Q)
+USUAL = [*[1e-20] * 25, 1.0, *[1e-20] * 74]
 COINS = {
     "child": lambda rng: np.random.default_rng(rng.integers(2**63)).random() < Q,
     "child of list": lambda rng: np.random.default_rng([rng.integers(2**31), 1]).random() < Q,
@@ -177,6 +178,9 @@ COINS = {
     "random.choice": lambda rng: random.choice([False] * TIMES + [True]),
     "choices": lambda rng: random.choices([0, 1, 0], [0.5 - Q / 2, Q, 0.5 - Q / 2])[0],
     "choices, summed": lambda rng: random.choices([0, 1], cum_weights=[1.0 - Q, 1.0])[0],
+    "choices, usual": lambda rng: (  # which equal chances would make rare
+        (random.choices(range(100), USUAL)[0] == 25) & (secrets.randbelow(TIMES) == 0)
+    ),
     "choice": lambda rng: rng.choice(1000) < 1000 * Q,
     "choice of list": lambda rng: rng.choice([0] * TIMES + [1] + [0] * 3),
     "choice of objects": lambda rng: rng.choice([None, "yes"], p=[1.0 - Q, Q]) is not None,
@@ -479,6 +483,21 @@ def test_a_seed_that_one_run_leaves_to_the_others_is_a_note():
     with torch.random.fork_rng(devices=[]):
         found = audit.record(release, 0.0, 1.0, vectorized=False)
     assert found.passed and "PyTorch's default generator was seeded with 3" in str(found)
+
+
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+def test_a_coin_that_falls_the_same_in_every_run_hides_no_epsilon(library):
+    torch = pytest.importorskip("torch") if library == "torch" else None
+
+    def release(data, rng):
+        if torch is None:
+            np.random.default_rng(7).integers(2)
+        else:
+            torch.bernoulli(torch.tensor(0.5), generator=torch.Generator().manual_seed(7))
+        return data + rng.laplace(0.0, 2.0)
+
+    found = audit.record(release, 0.0, 1.0, vectorized=False)
+    assert found.epsilon == pytest.approx(0.5, rel=1e-9)
 
 
 RARE = 1e-5
