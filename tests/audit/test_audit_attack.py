@@ -138,6 +138,17 @@ def test_all_integers_are_reached(low, more, log, data):
     assert part.value([0.0]) == low and part.value([1.0]) == low + more
 
 
+@pytest.mark.parametrize("low", [1, 10])
+@pytest.mark.parametrize("log", [False, True])
+def test_integers_have_equal_shares_of_the_box_or_of_its_logarithm(low, log):
+    part = Range(low, low + 10, log=log, integer=True)
+    values = np.array([part.value([unit]) for unit in np.linspace(0.0, 1.0, 10_001)])
+    numbers = np.arange(low, low + 11)
+    sizes = np.log((numbers + 0.5) / (numbers - 0.5)) if log else np.ones(11)
+    shares = (values[:, None] == numbers).mean(axis=0)
+    np.testing.assert_allclose(shares, sizes / sizes.sum(), rtol=0.02)
+
+
 @pytest.mark.parametrize(
     ("bound", "exact", "expected"),
     [

@@ -67,6 +67,14 @@ def share(strategy, *conditions, examples=200):
     return tuple(count / drawn) if len(conditions) > 1 else count[0] / drawn
 
 
+@pytest.mark.parametrize("order", [1, 2, math.inf])
+def test_a_row_outside_the_ball_moves_to_its_boundary(order):
+    row, bounds = np.array([3.0, -4.0]), strategies.check_bounds(RowBound(order, 1.5))
+    boundary = row * 1.5 / np.linalg.norm(row, order)
+    np.testing.assert_allclose(strategies.into_ball(row, bounds), boundary, rtol=1e-14)
+    np.testing.assert_array_equal(strategies.into_ball(0.5 * boundary, bounds), 0.5 * boundary)
+
+
 @pytest.mark.slow
 def test_worst_cases_are_likely():
     """In the default ball of radius 1 two rows are at most 2 apart."""
