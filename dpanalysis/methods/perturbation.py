@@ -65,7 +65,7 @@ class OutputPerturbation(OneShot):
         ``"permuted_sgd"``: passes over the records in random batches, drawn once; the iterates of
         the last pass are averaged, followed by one step on all records.
         ``"gradient_descent"``: every step on all records.
-    passes : int
+    passes : int, default=10
         Number of passes over the records.
     batches : int
         Number of batches in a pass of ``"permuted_sgd"``.

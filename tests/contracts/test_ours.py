@@ -1,5 +1,6 @@
 """The losses, rules, problems and methods of the package pass its own contract checks."""
 
+import dataclasses
 import subprocess
 import sys
 
@@ -114,6 +115,16 @@ def test_problems(name):
 def test_networks_with_negative_curvature_pass(name):
     """With so few records the check finds negative curvature, which mu = 0 allows."""
     testing.check_problem(*pairs(25)[name])
+
+
+@pytest.mark.parametrize("method", METHODS, ids=lambda m: repr(m)[:70])
+def test_a_method_keeps_the_number_that_an_array_held_when_it_was_checked(method):
+    values = {field.name: getattr(method, field.name) for field in dataclasses.fields(method)}
+    arrays = {name: np.array(v) for name, v in values.items() if type(v) in (int, float)}
+    made = dataclasses.replace(method, **arrays)
+    for array in arrays.values():
+        array[...] = 0
+    assert made == method
 
 
 @pytest.mark.slow

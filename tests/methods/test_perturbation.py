@@ -798,10 +798,10 @@ def test_a_tolerance_covers_twice_the_nominal_number_of_records():
 
 
 @pytest.mark.parametrize(("kind", "batches"), [("permuted_sgd", 5), ("gradient_descent", 1)])
-def test_a_descent_takes_half_of_the_largest_step_by_default(kind, batches):
+def test_a_descent_takes_ten_passes_of_half_of_the_largest_step_by_default(kind, batches):
     facts = separated().facts(ADD)
     query = M.OutputPerturbation(kind, batches=5).prepare(facts, None, "tightest")
-    assert query.step_size == 0.5 * largest_step(facts, batches)
+    assert query.passes == 10 and query.step_size == 0.5 * largest_step(facts, batches)
 
 
 @dataclasses.dataclass(frozen=True)

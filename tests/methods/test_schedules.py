@@ -263,6 +263,19 @@ def test_heavy_balls_bound_has_the_lowest_noise_floor():
     assert recursion.weights()[1].sum() < 0.99 * other.weights()[1].sum()
 
 
+@pytest.mark.parametrize(("step_size", "momentum"), [(0.3, 0.2), (0.2, 0.6)])
+def test_heavy_balls_bound_holds_on_a_quadratic(step_size, momentum):
+    """Against the exact gap, with noise or without, of the method with the same coefficients."""
+    facts = dpa.Quadratic([0.5, 1.0], sensitivity=0.1).facts("replace_one")
+    start = np.array([1.0, -1.0])
+    recursion = dpa.methods.HeavyBall(step_size, momentum, 60).error_recursion(facts)
+    for variance in (0.0, 1.0):
+        gaps = dpa.theory.heavy_ball_gap([0.5, 1.0], step_size, momentum, variance, start, 60)
+        for t in (1, 10, 60):
+            a0, a = recursion.prefix(t).weights()
+            assert gaps[t] <= a0 * gaps[0] + 0.5 * a.sum() * 2 * variance
+
+
 def test_noise_for_pure_privacy_is_taken_only_where_it_is_counted_so():
     """For one step it is less, but costs more in zCDP."""
     method, budget = dpa.methods.GradientDescent(0.5, 1), dpa.Budget(1.0, 1e-6)

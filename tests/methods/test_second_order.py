@@ -150,6 +150,28 @@ def test_the_released_step_sizes_are_those_of_the_steps():
     np.testing.assert_allclose(released["step_size"] * lengths, moved, rtol=1e-9)
 
 
+def test_a_search_without_noise_takes_the_first_step_size_with_the_required_decrease():
+    """Algorithm 2 along gradients, where f falls by c_g times the step size and |g|^2 or more."""
+    problem, shares = problem_of(strength=0.1), SHARES["line_search"]
+    method = SecondOrder(0.01, 0.3, step="line_search", shares=shares, b_g=30.0, beta_g=0.7)
+    result = dpa.minimize(problem, method, w0=[8.0, -6.0, 2.0], record=("iterate",))
+    least = 2.0 * (1.0 - shares.c1 - shares.c_g) / problem.L
+    sizes, searched = [least * 30.0 * 0.7**k for k in range(10)], 0
+    assert sizes[-1] > least > 0.7 * sizes[-1]
+    iterates, taken = result.history["iterate"][:, 0], result.history["step_size"][1:, 0]
+    for w, size in zip(iterates[:-1], taken, strict=True):
+        g = problem.gradient(w)
+        enough = [
+            s
+            for s in sizes
+            if problem.value(w - s * g) <= problem.value(w) - shares.c_g * s * g @ g
+        ]
+        if np.linalg.norm(g) > 0.01:
+            assert size == pytest.approx(enough[0] if enough else least, rel=1e-12)
+            searched += 1
+    assert searched > 3 and len(set(taken)) > 2
+
+
 @pytest.mark.parametrize("sign", [-1.0, 1.0])
 def test_a_step_along_negative_curvature_does_not_climb_the_gradient(sign, monkeypatch):
     """The eigenvector has either sign: the one with <p, g> <= 0 is taken."""
