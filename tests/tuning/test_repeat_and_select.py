@@ -726,7 +726,8 @@ def test_a_selection_states_its_epsilon_at_the_delta_of_its_budget():
     assert outer.output.epsilon() == outer.epsilon() <= 3.0
 
 
-def test_no_output_is_no_weight_of_a_problem_with_one():
+def test_what_is_no_number_is_no_weight_of_a_problem_with_one():
     problem = dpa.ERM([[1.0]], [1.0], dpa.losses.Logistic(), row_bound=dpa.RowBound(2, 1.0))
-    with pytest.raises(TypeError, match="PrivateLoss scores weights of 1 numbers"):
-        PrivateLoss(problem, 1.0)(None, dpa.Budget(1.0), 0)
+    for output in (None, "text", object()):
+        with pytest.raises(TypeError, match="PrivateLoss scores weights of 1 numbers"):
+            PrivateLoss(problem, 1.0)(output, dpa.Budget(1.0), 0)
