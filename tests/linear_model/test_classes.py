@@ -44,6 +44,7 @@ def test_classes_that_are_equal_are_refused(classes):
         (["0", "1"], pd.Series([0, 1] * 50), [0, 1]),
         (["0", "1"], pd.Series([0.0, 1.0] * 50), [0, 1]),
         (["0", "1"], pd.Series([0, 1] * 50, dtype="Int64"), [0, 1]),
+        (["1", "2", "2.5"], pd.Series([1, 2] * 50), [1.0, 2.0, 2.5]),  # one that does not occur
         ([0.0, 1.0], pd.Series(["0", "1"] * 50), ["0", "1"]),
         (["true", "False"], np.array([False, True] * 50), [False, True]),
         ([datetime.date(2020, 1, 1), datetime.date(2021, 1, 1)], None, None),
