@@ -262,8 +262,8 @@ def lower_bound(
         if low < 0.0:
             return 0.0, (float(limit.most(tried[0.0][1], 0.0)), tried[0.0][1])
         # If the start is rejected, the bound must exceed it.
-        near = low > start or high <= start
-        if (near and tried[low][0] - target < _NEAR) or high - low < 1e-9 * max(1.0, low):
+        near = low != start and tried[low][0] - target < _NEAR
+        if near or high - low < 1e-9 * max(1.0, low):
             break
         # The quantile decreases about linearly, by one per standard error.
         last = sorted((abs(z - target), z, at) for at, (z, _) in tried.items())[:2]

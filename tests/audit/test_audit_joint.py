@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import special, stats
+from scipy import optimize, special, stats
 
 from dpanalysis.audit import GaussianPrivacy, counting, verify_privacy
 from dpanalysis.audit.counting import Counts, interval, log_p_value, lower_bound
@@ -168,6 +168,18 @@ def test_a_claim_that_alone_is_rejected_is_refuted(monkeypatch):
     )
     found, _ = lower_bound([Counts(70, 10, 100, 1.5)], ApproximateLimit(0.0), 1e-3, 1.0)
     assert 1.0 < found < 1.0 + 1e-6
+
+
+@pytest.mark.parametrize("below", [1e-3, 1e-5, 1e-7])
+def test_a_claim_just_below_the_bound_is_exceeded_by_part_of_the_way(below):
+    counts, limit, miss = Counts(70, 10, 100, 1.5), ApproximateLimit(0.0), 1e-3
+
+    def excess(level):
+        return log_p_value(counts, limit, level, miss)[0] - math.log(miss)
+
+    largest = optimize.brentq(excess, 0.0, 3.0, xtol=1e-12)
+    found, _ = lower_bound([counts], limit, miss, largest - below)
+    assert largest - 0.9 * below < found <= largest + 1e-11
 
 
 # --- two stages -------------------------------------------------------------------------------
