@@ -237,25 +237,16 @@ def lower_bound(
     """Return a lower bound on the level, and the last stage's pair at which it is attained."""
     charge = _CERTAIN * len(stages) if len(stages) > 1 else 0.0
     target = -float(special.ndtri(miss * (1.0 - charge)))
-    counts = stages[-1]
 
     def score(level: float) -> tuple[float, float]:
-        """Return the combined p-value as a normal quantile, about linear in the level, and q."""
+        """Return the combined p-value as a normal quantile, and q."""
         total = q = 0.0
         for each in stages:
             log_p, q = log_p_value(each, limit, level, miss)
             total -= math.sqrt(each.share) * float(special.ndtri_exp(min(log_p, -_CERTAIN * miss)))
         return total, q
 
-    tried = {start: score(start)}
-    if tried[start][0] < target and start > 0.0:
-        tried[0.0] = score(0.0)
-    n, error = counts.runs, _error(counts, limit)
-    width = error
-    estimate = float(limit.level((counts.likelier + 0.5) / (n + 1), (counts.other + 0.5) / (n + 1)))
-    guess = estimate - (target + 0.5 * _NEAR) * error
-    if guess > 0.0 and guess not in tried:
-        tried[guess] = score(guess)
+    tried = {level: score(level) for level in {0.0, start}}
     for _ in range(_SEARCH):
         low = max((level for level, (z, _) in tried.items() if z >= target), default=-1.0)
         high = min((level for level, (z, _) in tried.items() if z < target), default=math.inf)
@@ -265,30 +256,12 @@ def lower_bound(
         near = low != start and tried[low][0] - target < _NEAR
         if near or high - low < 1e-9 * max(1.0, low):
             break
-        # The quantile decreases about linearly, by one per standard error.
-        last = sorted((abs(z - target), z, at) for at, (z, _) in tried.items())[:2]
-        _, z, at = last[0]
-        if len(last) == 2 and last[1][0] < 3.0 and z != last[1][1]:
-            width = min(max(0.1 * error, (last[1][2] - at) / (z - last[1][1])), 10.0 * error)
-        top = high if high < math.inf else max(estimate, low) + 5.0 * error
-        at += (z - target - 0.5 * _NEAR) * width
-        if not low < at < top:  # NaN, too
-            at = 0.5 * (low + top) if top == high else top
+        at = 0.5 * (low + high) if high < math.inf else 2.0 * low + 1.0
         tried[at] = score(at)
     q = tried[low][1]
     if low == start:  # which is rejected, so the level lies above it
         low = math.nextafter(start, math.inf)
     return low, (float(limit.most(q, low)), q)
-
-
-def _error(counts: Counts, limit: Limit) -> float:
-    """Return the approximate standard error of the level."""
-    n = counts.runs
-    p, q = (counts.likelier + 1.0) / (n + 2.0), (counts.other + 1.0) / (n + 2.0)
-    more = [min(1.0 - 0.5 / n, rate + math.sqrt(rate * (1.0 - rate) / n)) for rate in (p, q)]
-    at, high, low = (float(limit.level(*pair)) for pair in ((p, q), (more[0], q), (p, more[1])))
-    width = math.hypot(high - at, low - at) if math.isfinite(at) else math.nan
-    return width if math.isfinite(width) and width > 0.0 else 1.0
 
 
 # Runs of a mechanism on two inputs
