@@ -93,6 +93,7 @@ def test_other_threads_draw_from_the_real_sources():
     def serve():
         while not over.is_set():
             tokens.append(secrets.token_hex(16))
+            tokens.append(secrets.randbelow(1 << 128))
             tokens.append(float(np.random.default_rng().normal()))
             time.sleep(0.001)
 
