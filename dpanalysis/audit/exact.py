@@ -134,6 +134,9 @@ class CutPair(DensityPair):
             for end, faded, sign in zip(q.support, q.faded, (-1.0, 1.0))
         )
         support = max(p.support[0], low), min(p.support[1], high)
+        for end, beyond in ((low, (p.support[0], low)), (high, (high, p.support[1]))):
+            if beyond[0] < beyond[1] and _mass(replace(p, support=beyond))[0] > _NORMALIZED:
+                raise cls._unknown(end)
         cuts = tuple(end for end in (low, high) if end in support and math.isfinite(end))
         return cls(replace(p, support=support), q, cuts)
 
@@ -144,7 +147,7 @@ class CutPair(DensityPair):
             at = np.array([end])
             last = float(self._integrand(integrand, self.p(at), self.q(at))[0][0])
             width = max(abs(end - point) for point in (*self.p.points, *self.q.points))
-            if last + math.log(width) > log_value + _NEGLIGIBLE and last > -math.inf:
+            if last + math.log(width) > log_value + _NEGLIGIBLE:
                 raise self._unknown(end)
         return log_value, error
 

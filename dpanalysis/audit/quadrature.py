@@ -450,10 +450,10 @@ class DensityPair:
         return 2.0 * float(np.trapezoid(density, x))
 
     def _log_ratio(self, x: Array) -> tuple[Array, Array]:
-        """Return ln p/q (NaN where p vanishes) and its rounding error."""
+        """Return ln p/q (NaN where both vanish) and its rounding error."""
         lp, lq = self.p(x), self.q(x)
         with np.errstate(invalid="ignore", over="ignore"):
-            ratio = np.where(lp > -np.inf, lp - lq, np.nan)
+            ratio = lp - lq
             overflow = np.isneginf(lq) & ~(lp > IMPOSSIBLE)
             error = 4.0 * EPS * (1.0 + np.abs(lp) + np.abs(lq))
         return np.where(overflow, np.nan, ratio), np.where(np.isfinite(error), error, 0.0)

@@ -639,14 +639,15 @@ def test_what_a_plain_density_cannot_tell_is_an_error():
     for points in ((1.0,), (1.0, 37.1)):  # one next to the end hides nothing beyond it
         with pytest.raises(ValueError, match=r"q is needed beyond x = 37\.1.*Density"):
             renyi_divergence(Density(stats.norm(1).logpdf, points), plain_gaussian(0), 31)
-    for center in (
-        -18.5,
-        0.0,
-        18.5,
-    ):  # moved so that the end lies as far from 0 as the mode
+    for center in (-18.5, 0.0, 18.5):  # moved: the end lies as far from 0 as the mode
         p = Density(stats.norm(center + 1).logpdf, (center + 1,))
         with pytest.raises(ValueError, match=f"q is needed beyond x = {center + 37.1:g}"):
             renyi_divergence(p, plain_gaussian(center), 30.7)
+    both = lambda x: 0.5 * plain_gaussian(0)(x) + 0.5 * plain_gaussian(60)(x)  # noqa: E731
+    box = Density(lambda x: np.zeros(x.shape), (1000.0,), (1000.0, 1001.0))
+    for p, end in ((stats.norm(60), 37.1), (stats.norm(-60), -37.1), (both, 37.1), (box, 37.1)):
+        with pytest.raises(ValueError, match=rf"q is needed beyond x = {end}.*Density"):
+            renyi_divergence(p, plain_gaussian(0), 1)  # most of p lies where q is not known
     with pytest.raises(ValueError, match="p is 0 wherever it was evaluated"):
         renyi_divergence(plain_gaussian(1000, 0.01), plain_gaussian(0), 2)
     with pytest.raises(ValueError, match="p must be a density, got -"):
