@@ -146,6 +146,7 @@ NOT_GAUSSIAN = {
         "depend on each other linearly",
     ),
     "nan": (lambda b, rng, n: np.where(rng.random(n) < 0.1, np.nan, 1.0), "finite numbers"),
+    "nan on one input": (lambda b, rng, n: rng.normal(size=n) + (np.nan if b else 0.0), "finite"),
     "text": (lambda b, rng, n: ["a"] * n, "finite numbers"),
 }
 
