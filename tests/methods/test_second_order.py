@@ -585,6 +585,19 @@ def test_the_longer_search_determines_the_noise_of_searches():
     assert slacks == pytest.approx([less * many / few] * 2)
 
 
+@pytest.mark.parametrize(("eps_g", "eps_H"), [(1e-3, 0.3), (0.1, 0.01)])
+def test_searches_need_the_records_of_the_step_that_decreases_less(eps_g, eps_H):
+    """(16), sharpened: along a small gradient, and along a small curvature."""
+    facts = problem_of().facts("replace_one")
+    method = SecondOrder(eps_g, eps_H, step="line_search", shares=SHARES["line_search"])
+    B, M = facts.gradient_bounds[1], facts.hessian_lipschitz
+    x = 4.0 * math.log(2.0 * 4 / (3.0 * 0.01))  # of 4 step sizes
+    t2 = 1.5 * 0.7 + 3.0 * math.sqrt(0.7**2 / 4.0 - 0.2 / 3.0)
+    needed = 2.0 * x * max(2.0 * B / (0.35 * eps_g), 4.0 * B * M / (t2 * 0.2 * eps_H**2))
+    slack = method._search_slack(facts, second_order.Noise(search=1.0), 0.01)
+    assert facts.n * slack == pytest.approx(needed)
+
+
 def test_the_mean_hessian_of_a_batch_errs_with_the_stated_probability():
     """At most 2d exp(-c m), as every bound by the eigenvalues of both signs."""
     facts = dataclasses.replace(problem_of().facts("replace_one"), hessian_bound=1e3)
