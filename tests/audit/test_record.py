@@ -678,6 +678,17 @@ def test_the_delta_of_two_scales_is_that_of_the_wider_law_whichever_comes_first(
     assert kinds(mechanism, (1.0, 0.39), *pair) == []
 
 
+def test_heavy_tails_count_as_far_as_they_reach():
+    """At epsilon = 0 delta is the total variation; .0002 of it lies 40 scales away."""
+
+    def mechanism(x, rng, size):
+        return x + rng.standard_cauchy(size)
+
+    delta = 2.0 / np.pi * np.arctan(0.5)
+    assert kinds(mechanism, 0.0, 0.0, 1.0, delta=delta - 1e-5) == ["epsilon"]
+    assert kinds(mechanism, 0.0, 0.0, 1.0, delta=delta + 1e-5) == []
+
+
 def test_what_noise_changes_on_one_input_alone_is_no_finding():
     """A word or a scale: what is found has one value in all runs on each input."""
 
