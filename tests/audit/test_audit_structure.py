@@ -12,7 +12,7 @@ from scipy import stats
 
 from dpanalysis.audit import learning, verify_privacy
 from dpanalysis.audit.entries import Entries, hashable, is_repr
-from dpanalysis.audit.events import Cells, Coordinate
+from dpanalysis.audit.events import Cells, Coordinate, Norm
 from dpanalysis.audit.joint import Grid, Prefixes, order_of, pairs_of_coordinates, ranked, ranks
 from dpanalysis.audit.outcomes import Outcomes, Reader
 
@@ -195,6 +195,27 @@ def test_bins_hold_equal_shares_and_tails_less():
     cells = Cells.fit(scores, (None, None), 0)
     shares = np.bincount(cells.index(np.concatenate(scores), None)) / 6_400
     assert shares.size <= 70 and shares.max() <= 1 / 64 and min(shares[0], shares[-1]) < 2e-4
+
+
+def test_norms_are_what_is_printed():
+    values = np.array([[-3.0, 2.0, 0.0], [1.0, -1.0, 4.0]])
+    norms = [Norm(kind) for kind in ("norm", "max |.|", "max", "min")]
+    assert {str(norm): norm(values).tolist() for norm in norms} == {
+        "norm(output)": [math.sqrt(13.0), math.sqrt(18.0)],
+        "max |output|": [3.0, 4.0],
+        "max(output)": [2.0, 4.0],
+        "min(output)": [-3.0, -1.0],
+    }
+
+
+@pytest.mark.parametrize(("most", "centers"), [(40, [2.0, 1.0, 3.0]), (39, [1.0, 1.0])])
+def test_scores_are_fitted_to_all_of_few_runs_and_to_half_of_many(monkeypatch, most, centers):
+    """A square is centered at the median; the final score comes first, then that of each fold."""
+    monkeypatch.setattr(learning, "_CROSSED", most)
+    runs = Outcomes(np.repeat([[1.0], [3.0]], 40, axis=0))
+    trial = next(each for each in learning._trials(runs, runs) if each.scores is None)
+    fitted = [trial.score, *(fold.score for fold in trial.folds)]
+    assert [score.center[0] for score in fitted] == centers
 
 
 def test_a_grid_has_a_cell_for_nan_and_scores_unseen_cells_as_0():
