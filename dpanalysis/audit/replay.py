@@ -250,8 +250,7 @@ def common_step(sizes: np.ndarray, least: np.ndarray) -> np.ndarray:
             left = np.where((left > least) & (rest - left > least), left, 0.0)
             step, rest = np.where(rest > 0.0, rest, step), left
         # The largest number holds many steps, so the step's relative error becomes smaller.
-        count = np.round(top / np.where(step > 0.0, step, 1.0))
-        step = np.where(step > 0.0, top / np.maximum(1.0, count), 0.0)
+        step = np.where(step > 0.0, top / np.maximum(1.0, np.round(top / step)), 0.0)
     return step
 
 
