@@ -852,6 +852,22 @@ def test_a_mechanism_that_tries_again_whatever_happens_ends():
     assert most < 100
 
 
+def test_a_run_after_the_first_four_that_draws_when_the_time_is_over_is_aborted():
+    started, ended = [], []
+
+    def slower(x, rng, size):
+        started.append(x)
+        if len(started) == 9:  # after four on each input
+            time.sleep(0.15)
+        noise = rng.laplace(0.0, 1.0, size)
+        ended.append(x)
+        return x + noise
+
+    found = audit.record(slower, 0.0, 1.0, seconds=0.1)
+    assert len(ended) == 10  # the first is made again on each input
+    assert "the time was over before all runs were made" in found.not_followed
+
+
 def test_two_laplace_entries_have_the_delta_of_the_event_that_both_are_in_their_tails():
     """No entry alone exceeds epsilon = 1: each has a shift of one scale."""
 
