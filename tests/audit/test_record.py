@@ -477,6 +477,10 @@ ROUNDED = {
         lambda x, rng, size: x / 2 + np.floor(rng.laplace(0.0, 1e6, size)),
         lambda x, rng, size: x + np.floor(rng.laplace(0.0, 1e6, size)),
     ),
+    "large": (
+        lambda x, rng, size: 6e7 + x / 2 + np.floor(rng.laplace(0.0, 1e6, size)),
+        lambda x, rng, size: 6e7 + x + np.floor(rng.laplace(0.0, 1e6, size)),
+    ),
     "a seventh": (
         lambda x, rng, size: x / 3 + (rng.geometric(0.01, size) - rng.geometric(0.01, size)) / 7,
         lambda x, rng, size: x / 7 + (rng.geometric(0.01, size) - rng.geometric(0.01, size)) / 7,
