@@ -67,7 +67,7 @@ NOT_NEIGHBOURS = [
     (X, X[1:], REPLACE, "the same number of rows, but they have 4 and 3"),
     (X, OTHER, ADD, "without one row .* but they have 4 and 4"),
     (X, -X[1:], None, "4 rows of the longer are not in the shorter"),
-    ((X, Y), (OTHER, FLIPPED), None, r"they differ in 2 \(1, 2\)"),
+    ((X, Y), (OTHER, FLIPPED), None, r"they differ in 2 \(1, 2\)$"),
     (problem(X, Y), problem(-X, Y), None, r"they differ in 4"),
     (sp.csr_array(X), sp.csr_array(-X), None, r"they differ in 4"),
     (X, (X, Y), None, "records of one kind"),
