@@ -668,6 +668,7 @@ def test_a_plain_density_may_end_on_one_side_and_fade_on_the_other(sign):
     assert renyi_divergence(plain_gaussian(0), half, 2) == math.inf
     assert hockey_stick(plain_gaussian(0), half, 5.0) == pytest.approx(0.5)
     assert renyi_divergence(half, plain_gaussian(0), 2) == pytest.approx(math.log(2.0))
+    assert renyi_divergence(half, half, 2) == 0.0
 
 
 def test_the_laplace_law_of_scipy_keeps_its_tail():
