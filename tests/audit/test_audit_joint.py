@@ -152,7 +152,7 @@ def test_the_lower_bound_is_rejected_and_a_little_more_is_not(limit, n, data):
     level, pair = lower_bound([counts], limit, miss, start)
     if level > 0.0:
         assert log_p_value(counts, limit, level, miss)[0] <= math.log(miss)
-        assert math.isclose(limit.most(pair[1], level), pair[0]) or math.isnan(pair[1])
+    assert math.isclose(limit.most(pair[1], level), pair[0]) or math.isnan(pair[1])
     # Whether the start is rejected is decided without a search.
     assert (level >= start) == (log_p_value(counts, limit, start, miss)[0] <= math.log(miss)) or (
         level == start == 0.0
