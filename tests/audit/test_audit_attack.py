@@ -58,6 +58,12 @@ def test_minima_are_found_inside_and_on_the_edge_of_all_kinds_of_ranges():
     assert valley(**found.at) == found.ratio
 
 
+def test_one_search_descends_to_the_minimum():
+    space = {"x": Range(-3.0, 5.0), "y": Range(-1.0, 1.0)}
+    found = worst_case(lambda x, y: (x - 1.2) ** 2 + abs(y), space, starts=1, searches=1, steps=200)
+    assert found.ratio < 1e-6
+
+
 @pytest.mark.parametrize(("starts", "searches", "steps"), [(1, 0, 1), (7, 2, 5), (20, 3, 90)])
 def test_a_search_repeats_and_its_effort_is_fixed(starts, searches, steps):
     space = {"x": Range(0.1, 10.0, log=True), "v": Range(-1.0, 1.0, size=3)}

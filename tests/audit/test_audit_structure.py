@@ -12,7 +12,7 @@ from scipy import stats
 
 from dpanalysis.audit import learning, verify_privacy
 from dpanalysis.audit.entries import Entries, hashable, is_repr
-from dpanalysis.audit.events import Cells, Coordinate, Norm
+from dpanalysis.audit.events import Cells, Coordinate, Norm, unit_of
 from dpanalysis.audit.joint import Grid, Prefixes, order_of, pairs_of_coordinates, ranked, ranks
 from dpanalysis.audit.outcomes import Outcomes, Reader
 
@@ -216,6 +216,26 @@ def test_scores_are_fitted_to_all_of_few_runs_and_to_half_of_many(monkeypatch, m
     trial = next(each for each in learning._trials(runs, runs) if each.scores is None)
     fitted = [trial.score, *(fold.score for fold in trial.folds)]
     assert [score.center[0] for score in fitted] == centers
+
+
+def test_thresholds_are_scores_in_the_unit_of_the_final_one(monkeypatch):
+    """Fitted to half of the runs, the final score is that of its fold, whose scores were held."""
+    monkeypatch.setattr(learning, "_CROSSED", 0)
+    random = np.random.default_rng(0)
+    runs = [Outcomes(random.normal(mean, 5.0, (400, 2))) for mean in (0.0, 4.0)]
+    trials = [each for each in learning._trials(*runs) if each.scores is None]
+    scales = [unit_of(trial.score)[1] for trial in trials]
+    assert max(scales) > 2.0
+    for trial in trials:
+        held = np.concatenate(trial.folds[0].held_scores)
+        for _, line, _ in learning._lines(trial):
+            assert np.abs(line(0).threshold - held).min() < 1e-9 * np.abs(held).max()
+
+
+def test_values_that_repeat_have_cells_of_their_own():
+    scores = np.repeat([1.0, 2.0, 3.0], 10)
+    cells = Cells.fit((scores, scores), (None, None), 0)
+    assert np.unique(cells.index(np.array([1.0, 2.0, 2.5, 3.0]), None)).size == 4
 
 
 def test_a_grid_has_a_cell_for_nan_and_scores_unseen_cells_as_0():
