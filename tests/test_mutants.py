@@ -98,7 +98,8 @@ def test_the_report_estimates_from_first_tries_and_leaves_equivalent_faults_out(
     first["dpanalysis/a.py::f | one"] = "noticed"
     page = report(results, known, 9, first)
     assert "1 change nothing, 0 only speed or a message, 1 a result" in page
-    assert "last 4, before that, they noticed 1 of 3 that change a result: 33.3%" in page
+    assert "last 4 (4 in a.py), before that, they noticed 1 of 3 that change a result" in page
+    assert "a result: 33.3% (" in page
     assert "| a.py | 5 | 3 | 1 | 0 | 1 | 75.0 |" in page
     assert "before that" not in report(results, known, 9, {})
 

@@ -53,8 +53,9 @@ MODULES = (
 #: Tests of these modules; those of figures, pages and claims are not used.
 TESTS = (
     "tests/privacy", "tests/methods", "tests/problems", "tests/kernels", "tests/contracts",
-    "tests/experiments", "tests/linear_model", "tests/tuning", "tests/audit", "tests/test_opacus.py",
-    "tests/test_datasets.py", "tests/test_first_use.py", "tests/test_extending_page.py",
+    "tests/experiments", "tests/linear_model", "tests/tuning", "tests/audit",
+    "tests/test_opacus.py", "tests/test_datasets.py", "tests/test_first_use.py",
+    "tests/test_extending_page.py",
 )  # fmt: skip
 
 
@@ -131,12 +132,15 @@ def stories() -> dict[str, tuple[Fault, str]]:
 
 
 def measure(jobs: int) -> int:
-    """Run the tests once under coverage and keep which test runs which line."""
+    """Run the tests once under coverage and keep which test runs which line.
+
+    Tests marked slow, which most runs leave out, are not among them.
+    """
     CONTEXTS.mkdir(parents=True, exist_ok=True)
     for old in CONTEXTS.glob("*.json"):
         old.unlink()
     environment = {**os.environ, "MUTANT_CONTEXTS": str(CONTEXTS), "HYPOTHESIS_PROFILE": "few"}
-    command = [sys.executable, "-m", "pytest", "-q", "--slow", "all"]
+    command = [sys.executable, "-m", "pytest", "-q"]
     command += ["-p", "tests.mutants.contexts"]
     parallel = ["-n", str(jobs), "--dist", "loadfile"] if jobs > 1 else []
     return subprocess.call([*command, *parallel, *TESTS], cwd=ROOT, env=environment)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 
 from scipy.stats import beta
@@ -43,9 +43,11 @@ def _first_tries(kinds: Mapping[str, str], first: Mapping[str, str]) -> str:
     missing = sum(kind in ("noticed", "missing test") for kind in now)
     if not noticed + missing:
         return ""
+    files = Counter(key.split("/")[1].partition("::")[0] for key in kinds)
+    most = " and ".join(f"{count} in {folder}" for folder, count in files.most_common(2))
     return (
-        f" Of the last {len(kinds)}, before that, they noticed {noticed} of {noticed + missing} "
-        f"that change a result: {_share(noticed, missing)}."
+        f" Of the last {len(kinds)} ({most}), before that, they noticed {noticed} of "
+        f"{noticed + missing} that change a result: {_share(noticed, missing)}."
     )
 
 
