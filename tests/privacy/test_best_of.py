@@ -231,6 +231,16 @@ def test_a_poisson_choice_adds_at_most_its_mean_count(mean, cost):
     assert cost < 1e4 or (more == mean).all()
 
 
+def test_a_poisson_choice_at_very_many_orders_fits_in_memory():
+    """All pairs of the 131,072 orders of a batch took 128 GiB; some of them bound it as well."""
+    choice = BestOf([Gaussian(50.0, 1.0)], Repeats(3.0, math.inf))
+    whole = epsilon(choice, 1e-5, "add_or_remove_one")
+    batch = Sampled(Poisson(0.001), [choice])
+    assert 0.0 < epsilon(batch, 1e-5, "add_or_remove_one") < 0.01 * whole
+    many, few = choice.rdp_cost(np.arange(2.0, 2.0**17)), choice.rdp_cost([2.0, 10.0, 1000.0])
+    assert many[[0, 8, 998]] == pytest.approx(few, rel=1e-2)
+
+
 def test_user_defined_laws_of_repeats_are_refused():
     """It may draw other counts than those accounted for."""
 

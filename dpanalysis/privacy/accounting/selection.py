@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 from ..._validation import keep_numbers
 from ..mechanisms import Random
 from .events import Event, check_events, described, relations_of
-from .rdp import rdp_pure
+from .rdp import _MOST_ORDERS, rdp_pure
 
 _BITS = 192  # of the uniform number from which a count is drawn
 
@@ -225,9 +225,12 @@ class BestOf(Event):
     def _extra_cost(self, a: NDArray[np.float64], run: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the additional cost of the selection at each order, without ln m/(a - 1)."""
         if self.repeats.shape == math.inf:
-            loss = np.log1p(1.0 / (a - 1.0))
-            # The tight conversion of Renyi costs, over all pairs of orders.
-            excess = (a - 1.0) * (run + np.log1p(-1.0 / a) - loss[:, None]) - np.log(a)
-            return self.repeats.mean * np.exp(np.minimum(excess.min(axis=1), 0.0))
+            loss, excess = np.log1p(1.0 / (a - 1.0)), np.zeros(a.shape)
+            # The tight conversion of Renyi costs; a batch asks for up to 2^17 orders.
+            some = np.geomspace(1.0, a.size, _MOST_ORDERS).round().astype(np.intp) - 1
+            for k in np.unique(some) if a.size > _MOST_ORDERS else range(a.size):
+                at_order = (a[k] - 1.0) * (run[k] + np.log1p(-1.0 / a[k]) - loss) - np.log(a[k])
+                excess = np.minimum(excess, at_order)
+            return self.repeats.mean * np.exp(excess)
         bound = (1.0 - 1.0 / a) * run - math.log(self.repeats.gamma) / a
         return np.full(a.shape, (1.0 + self.repeats.shape) * float(bound.min()))
