@@ -17,6 +17,7 @@ from dpanalysis.privacy.events import (
     Laplace,
     Pure,
     Repeated,
+    Sampled,
 )
 from dpanalysis.privacy.oracle import PrivateOracle
 from dpanalysis.privacy.queries import (
@@ -336,6 +337,20 @@ def test_gaussian_noise_whose_ratio_has_no_square_is_refused(make):
         with pytest.raises(ValueError, match="std must be at least 1e-100 times"):
             make(std)
     assert make(2.1e-100).rdp_cost([2.0])[0] == pytest.approx(4.0 / 2.1e-100**2)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("std", [1e170, 1e300])
+def test_noise_so_large_that_its_ratio_underflows_is_not_free(std):
+    """The ratio, or its square, was 0: free, or a division by zero."""
+    event, bound = Gaussian(std, 1e-30), GaussianBound(std, [0.0, 1e-30], [0.5, 0.5])
+    draws = Sampled(dpa.WithReplacement(3), [event], n=9)
+    for each in (event, bound, draws):
+        assert 0.0 < each.rdp_cost([2.0])[0] < 1e-250
+        assert 0.0 <= privacy.epsilon(each, 1e-9, "replace_one") < 1e-9
+    assert event.zcdp_cost() > 0.0 < bound.zcdp_cost()
+    assert 0.0 < Laplace(std, 1e-30).pure_cost() < 1e-150
+    assert Gaussian(std, 0.0).zcdp_cost() == Laplace(std, 0.0).pure_cost() == 0.0
 
 
 def test_a_bound_is_refused_for_the_largest_of_its_ratios():

@@ -353,10 +353,13 @@ class Laplace(Event):
         return other.pure_cost() <= self.pure_cost()
 
     def pure_cost(self) -> float:  # noqa: D102
-        return self.sensitivity / self.scale
+        return self.sensitivity / self.scale or (5e-324 if self.sensitivity else 0.0)
 
     def rdp_cost(self, orders: ArrayLike) -> NDArray[np.float64]:  # noqa: D102
         return np.asarray(rdp_laplace(orders, self.pure_cost()))
+
+
+_LEAST_RATIO = 1e-150  # of a sensitivity to Gaussian noise: the square of a smaller one underflows
 
 
 def _check_noise(std: float, sensitivity: float) -> None:
@@ -400,7 +403,7 @@ class Gaussian(Event):
     @property
     def mu(self) -> float:
         """Sensitivity over standard deviation: the inverse of the noise multiplier."""
-        return self.sensitivity / self.std
+        return max(self.sensitivity / self.std, _LEAST_RATIO) if self.sensitivity else 0.0
 
     exact_pair = immutable = True
 
@@ -883,7 +886,8 @@ class GaussianBound(Event):
     @property
     def mus(self) -> NDArray[np.float64]:
         """Sensitivities over the standard deviation, shape (k,)."""
-        return np.array(self.sensitivities) / self.std
+        moved = np.array(self.sensitivities)
+        return np.where(moved > 0.0, np.maximum(moved / self.std, _LEAST_RATIO), 0.0)
 
     def zcdp_cost(self) -> float:
         """Return rho, infinite if there is an offset or the weights sum to more than 1."""
