@@ -284,6 +284,17 @@ def test_a_large_delta_is_reported():
     assert "delta is not below 1/n" in told
 
 
+def test_a_loader_that_drops_incomplete_batches_is_told_to_say_so():
+    """Its 30 steps are 10 epochs of 3 batches, and not 8 of 4."""
+    sizes = {"sampling": "shuffle", "n": 1000, "delta": 1e-5}
+    run = dpa.accounting(1.0, batch_size=300, steps=30, **sizes)
+    dropped = dpa.accounting(1.0, batches=3, steps=30, **sizes)
+    assert run.epsilon < dropped.lower and "give batches=3 instead" in run.why
+    assert dropped.epsilon == dpa.accounting(1.0, batch_size=300, epochs=10, **sizes).epsilon
+    for more in ({"batch_size": 250, "steps": 30}, {"batch_size": 300, "epochs": 10}):
+        assert "Beware" not in dpa.accounting(1.0, **more, **sizes).why
+
+
 @pytest.mark.parametrize(
     ("arguments", "match"),
     [

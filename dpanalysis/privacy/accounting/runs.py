@@ -305,7 +305,8 @@ def accounting(
         Number of records.
     batch_size : int, optional
         Size of a batch, together with ``n``. Give one of ``batch_size``, ``rate``, ``batches``.
-        The last batch of an epoch is smaller where it does not divide n.
+        The last batch of an epoch is smaller where it does not divide n. A loader that drops it
+        has one batch fewer: give ``batches``.
     rate : float, optional
         For ``"poisson"``: probability that a record is in a batch, in (0, 1].
     batches : int, optional
@@ -397,6 +398,9 @@ def accounting(
     run, (release, words_of, replaced, lower, why) = replace(unit, sigma=sigma), answer(sigma)
     if n is not None and delta >= 1.0 / n:
         why += f" Beware: delta is not below 1/n = {1.0 / n:.2g}, which allows one record in clear."
+    if steps and n and batch_size and n % batch_size and sampling in ("shuffle", "cyclic"):
+        full = n // batch_size
+        why += f" Beware: if the loader drops incomplete batches, give batches={full} instead."
     words = [drawn, f"noise multiplier {sigma:g}"]
     if sampling == "poisson":
         words += [f"rate {share:g}", f"{total} steps"]
