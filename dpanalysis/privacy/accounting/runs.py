@@ -308,7 +308,8 @@ def accounting(
         The last batch of an epoch is smaller where it does not divide n. A loader that drops it
         has one batch fewer: give ``batches``.
     rate : float, optional
-        For ``"poisson"``: probability that a record is in a batch, in (0, 1].
+        For ``"poisson"``: probability that a record is in a batch, in (0, 1]. That of Opacus is
+        1/len(loader), above batch_size/n if the loader drops incomplete batches.
     batches : int, optional
         Batches per epoch.
     epochs, steps : int, optional
