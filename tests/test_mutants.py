@@ -94,12 +94,12 @@ def test_the_report_estimates_from_first_tries_and_leaves_equivalent_faults_out(
         "dpanalysis/a.py::f | five": ("noticed", "a test"),
     }
     known = {"dpanalysis/a.py::f | two": ("equivalent", "the same")}
-    first = dict.fromkeys(list(results)[1:4], "alive") | {"gone": "alive"}
+    first = dict.fromkeys(list(results)[1:4], "alive") | {"dpanalysis/a.py::gone | one": "alive"}
     first["dpanalysis/a.py::f | one"] = "noticed"
     page = report(results, known, 9, first)
     assert "1 change nothing, 0 only speed or a message, 1 a result" in page
-    assert "last 4 (4 in a.py), before that, they noticed 1 of 3 that change a result" in page
-    assert "a result: 33.3% (" in page
+    assert "last 5 (5 in a.py), before that, they noticed 1 of 4 that change a result" in page
+    assert "a result: 25.0% (" in page
     assert "| a.py | 5 | 3 | 1 | 0 | 1 | 75.0 |" in page
     assert "before that" not in report(results, known, 9, {})
 

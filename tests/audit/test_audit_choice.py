@@ -175,3 +175,8 @@ def test_noise_whose_scale_differs_is_detected_by_the_distance_from_the_median(w
     assert sum(verdict.refuted for verdict in verdicts) >= 4
     name = f"output[{width // 2}]" if width > 1 else "output"
     assert all(str(each.event).startswith(f"({name} - ") for each in verdicts if each.refuted)
+
+
+def test_thresholds_are_dense_in_both_tails():
+    thresholds = learning._thresholds(np.arange(100_000.0))
+    assert {1.0, 2.0, 3.0, 99_996.0, 99_997.0, 99_998.0} <= set(thresholds)

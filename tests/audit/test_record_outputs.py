@@ -20,7 +20,7 @@ import scipy.sparse
 
 from dpanalysis import audit
 from dpanalysis.audit.entries import plain
-from dpanalysis.audit.released import Entry, violation
+from dpanalysis.audit.released import Entry, loss, violation
 from dpanalysis.audit.verify import ParsedClaim
 from dpanalysis.privacy import mechanisms
 
@@ -618,6 +618,12 @@ def test_numbers_known_up_to_an_error_violate_a_claim_only_beyond_it(claim):
     entry = Entry(0, "normal", 0, "normal", (1.0, 1.0), (0.0, 1.0), (1.0, 1.0), off=0.0)
     assert violation([entry], math.inf, claim, None)
     assert violation([replace(entry, off=0.02)], math.inf, claim, None) is None
+
+
+def test_a_law_that_data_turn_around_has_no_known_loss():
+    """By the formula for one direction, the loss of Gumbel's law and its mirror was infinite."""
+    entry = Entry(0, "gumbel", 0, "gumbel", (1.0, -1.0), (0.0, 1.0), (1.0, -1.0), off=0.0)
+    assert loss(entry) == (0.0, 0.0)
 
 
 @pytest.mark.parametrize(

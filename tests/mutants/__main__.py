@@ -149,14 +149,16 @@ def measure(jobs: int) -> int:
 def run(sample: int, seed: int, jobs: int, alive: bool, words: list[str]) -> int:
     """Try the drawn faults that have no result yet, and store the results."""
     known, results, contexts = all_faults(), stored(), Contexts(CONTEXTS)
-    results = {key: result for key, result in results.items() if key in known}
     classed, first = classes(), first_verdicts()
+    # A fault whose code is gone keeps its first verdict: survivors are deleted more often.
+    gone = {key: ("gone", "") for key in first if key not in known}
+    results = {key: result for key, result in results.items() if key in known} | gone
     if alive:
-        keys = [k for k, (verdict, _) in results.items() if verdict != "noticed"]
+        keys = [k for k, (verdict, _) in results.items() if verdict in ("alive", "not run")]
         keys = [k for k in keys if classed.get(k, ("missing test", ""))[0] == "missing test"]
     else:
         keys = [key for key in drawn(list(known), len(known), seed) if key not in results]
-        keys = keys[: max(0, sample - len(results))]
+        keys = keys[: max(0, sample - len(results) + len(gone))]
     keys = [key for key in keys if not words or any(word in key for word in words)]
     print(f"{len(known)} faults there are, {len(keys)} to try", flush=True)
     if not keys:

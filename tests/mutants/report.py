@@ -37,7 +37,10 @@ def _share(noticed: int, missing: int) -> str:
 
 
 def _first_tries(kinds: Mapping[str, str], first: Mapping[str, str]) -> str:
-    """Return a sentence about the first tries, ``kinds`` being what is known of them now."""
+    """Return a sentence about the first tries, ``kinds`` being what is known of them now.
+
+    A survivor whose code has been deleted since counts as one that changed a result.
+    """
     noticed = sum(first[key] == "noticed" for key in kinds)
     now = [kind for key, kind in kinds.items() if first[key] != "noticed"]
     missing = sum(kind in ("noticed", "missing test") for kind in now)
@@ -81,7 +84,7 @@ def report(
         f"notice {noticed}; of the others {every.count('equivalent')} change nothing, "
         f"{every.count('cosmetic')} only speed or a message, {missing} a result. Tests were "
         "written for those that survived at first."
-        + _first_tries({key: kinds[key] for key in first if key in kinds}, first),
+        + _first_tries({key: kinds.get(key, "missing test") for key in first}, first),
         "",
         "Written by `python -m tests.mutants report` from `results.csv` and `survivors.toml`.",
         "Shares in the tables are of all faults that are not equivalent, those of speed and of",
