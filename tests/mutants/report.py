@@ -47,10 +47,10 @@ def _first_tries(kinds: Mapping[str, str], first: Mapping[str, str]) -> str:
     if not noticed + missing:
         return ""
     files = Counter(key.split("/")[1].partition("::")[0] for key in kinds)
-    most = " and ".join(f"{count} in {folder}" for folder, count in files.most_common(2))
+    folder, count = files.most_common(1)[0]
     return (
-        f" Of the last {len(kinds)} ({most}), before that, they noticed {noticed} of "
-        f"{noticed + missing} that change a result: {_share(noticed, missing)}."
+        f" Before tests were written for survivors, {noticed} of {noticed + missing} of the last "
+        f"({count} in {folder}): {_share(noticed, missing)}."
     )
 
 
@@ -80,10 +80,9 @@ def report(
     lines = [
         "# Faults put in by a machine",
         "",
-        f"Of {len(every)} one-line faults, drawn from {total} in what privacy rests on, the tests "
-        f"notice {noticed}; of the others {every.count('equivalent')} change nothing, "
-        f"{every.count('cosmetic')} only speed or a message, {missing} a result. Tests were "
-        "written for those that survived at first."
+        f"Of {len(every)} one-line faults, drawn from {total}, the tests notice {noticed}; of the "
+        f"others {every.count('equivalent')} change nothing, {every.count('cosmetic')} only speed "
+        f"or a message, {missing} a result."
         + _first_tries({key: kinds.get(key, "missing test") for key in first}, first),
         "",
         "Written by `python -m tests.mutants report` from `results.csv` and `survivors.toml`.",
