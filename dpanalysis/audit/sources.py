@@ -21,7 +21,6 @@ import contextlib
 import copy
 import hashlib
 import hmac
-import inspect
 import os
 import pickle
 import random
@@ -636,8 +635,11 @@ def _replace_generators(
         held, code = code, getattr(type(code), "__call__", None)  # noqa: B004
     spaces = [getattr(code, "__globals__", {}), getattr(held, "__dict__", {})]
     if isinstance(code, types.FunctionType):  # a wrapper, perhaps, of a method of an object
-        used = inspect.getclosurevars(code)
-        for each in (*used.globals.values(), *used.nonlocals.values()):
+        named = [code.__globals__.get(name) for name in code.__code__.co_names]
+        for cell in code.__closure__ or ():
+            with contextlib.suppress(ValueError):  # a variable that has no value yet
+                named.append(cell.cell_contents)
+        for each in named:
             owner = each.__self__ if type(each) is types.MethodType else each
             if not issubclass(type(owner), (type, types.ModuleType, types.FunctionType)):
                 with contextlib.suppress(Exception):  # of a __getattr__

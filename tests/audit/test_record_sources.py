@@ -434,6 +434,14 @@ def test_sources_of_objects_that_a_wrapper_calls_are_recorded():
     assert (LOUD.rng, QUIET.rng) == sources
 
 
+def test_a_variable_without_a_value_does_not_end_a_recording():
+    def mechanism(x, rng):
+        return later if x > 1.0 else x + rng.laplace()
+
+    assert audit.record(mechanism, 0.0, 1.0, claim=1.0, vectorized=False).passed
+    later = 0.0
+
+
 def test_scipy_and_all_of_random_are_recorded():
     stats = pytest.importorskip("scipy.stats")
 
