@@ -98,9 +98,9 @@ def test_the_report_estimates_from_first_tries_and_leaves_equivalent_faults_out(
     first["dpanalysis/a.py::f | one"] = "noticed"
     page = report(results, known, 9, first)
     assert "1 change nothing, 0 only speed or a message, 1 a result" in page
-    assert "for survivors, 1 of 4 of the last (5 in a.py): 25.0% (" in page
+    assert "noticed 1 of 4 among the last 5 (5 in a.py): 25.0% (" in page
     assert "| a.py | 5 | 3 | 1 | 0 | 1 | 75.0 |" in page
-    assert "Before" not in report(results, known, 9, {})
+    assert "first try" not in report(results, known, 9, {})
 
 
 def test_what_is_stored_fits_the_code():

@@ -49,8 +49,8 @@ def _first_tries(kinds: Mapping[str, str], first: Mapping[str, str]) -> str:
     files = Counter(key.split("/")[1].partition("::")[0] for key in kinds)
     folder, count = files.most_common(1)[0]
     return (
-        f" Before tests were written for survivors, {noticed} of {noticed + missing} of the last "
-        f"({count} in {folder}): {_share(noticed, missing)}."
+        f" At the first try they noticed {noticed} of {noticed + missing} among the last "
+        f"{len(kinds)} ({count} in {folder}): {_share(noticed, missing)}."
     )
 
 
