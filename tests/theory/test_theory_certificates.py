@@ -216,6 +216,7 @@ def test_the_blocks_bound_the_decrease_of_functions(mu, alpha, beta, make, seed)
         assert (sector <= size).all()
         assert (step <= F(now) - F(after) + size).all()
         assert (step + rest <= -F(after) + size).all()
+        assert right > mu or (np.abs(rest + F(now)) <= size).all()  # no slack at curvature mu
 
 
 def test_a_form_that_is_not_positive_has_no_margin():
