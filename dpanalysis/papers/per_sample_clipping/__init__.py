@@ -27,6 +27,7 @@ Theorem 2 | not checkable: 000-11 | its bound is lost in our text; the claim tes
 Corollary 1 | not checkable | the statement is lost in our text
 Lemma 1 | 000-10 |
 Lemma 2 | 000-2 000-3 |
+Discussion of Lemma 1: the first term is of order eta times the norm of grad f, if that is at least tau0/(1 - tau1) | standard | as said: each <grad f, g> is at least 0 there, their mean is the square of that norm, and w at least 1/(2 norm + 1)
 Lemma 3 | not checkable | in the appendix, which our text lacks
 Lemma 4 | not checkable | in the appendix, which our text lacks
 Lemma 5 | not checkable | in Appendix A, which our text lacks; `theory.psac_theorem2` does not need it
@@ -43,7 +44,7 @@ Table 3 | not checkable | roberta-base on GLUE: neither the model nor the data a
 Headline: privacy without tuning a clip norm | holds: 000-1 000-9 | C only rescales the step size, which remains to be tuned, as does r; 000-9 judges the constants of Theorem 1; an accountant replaces them
 Headline: a non-monotonic weight, near 1 for small gradients | 000-12 |
 Headline: the updates of Auto-S stay large at the end | not checkable | an intuition, which does not say how small the gradients get: a sample moves the sum by half of C or more down to norm r, and by at most C/r times the norm
-Headline: solves the lazy region problem better than Auto-S | drawn | `python -m figures clipping_lazy`, in a setting of ours: the simulation is in Appendix C, which our text lacks; as r tends to 0 DP-PSAC moves between opposite gradients faster than Auto-S by the sum of 1/norm of both
+Headline: solves the lazy region problem better than Auto-S | drawn | `python -m figures clipping_lazy`, in a setting of ours: the simulation is in Appendix C, which our text lacks; as r tends to 0 DP-PSAC moves 1/a + 1/b times as fast as Auto-S between opposite gradients of norms a and b, so more slowly if both exceed 2
 Headline: small gradients say little about the batch gradient | drawn | `python -m figures clipping_gradients` (Figure 1)
 Headline: a smaller deviation from the true batch gradient | 000-7 |
 Headline: a lower non-vanishing bound than NSGD and Auto-S | 000-5 |

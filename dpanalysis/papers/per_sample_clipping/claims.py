@@ -147,6 +147,8 @@ def sharper(L0: float, L1: float, tau0: float, tau1: float, r: float) -> float:
     "(A/sqrt r + L1)/(1 - tau1), A = L0 (1 - tau1) + L1 tau0",
     "(A/(2 sqrt r - r) + L1)/(1 - tau1); of the printed two the second is always the larger",
     verdict="sharpened",
+    hypotheses="the roots are lost in our text; the second term is read with sqrt r, as the order "
+    "in Remark 2 needs, and with r in its place it is larger",
 )
 def weighted_smoothness(effort: Effort) -> Iterator[Evidence]:
     """Search over the constants, the gradient and the sample's gradient."""
@@ -205,7 +207,8 @@ ATTAINED = {
     'theoretical results", it is an "Additional assumption", beside p(xi) = p(-xi).',
     hypotheses="Assumption 2, L0 > 0, L1 >= 0, 0 <= tau1 < 1",
     changes="Read as a report of the other papers' proofs, which assume r > tau0, it is true; as a "
-    "statement on what the weight function allows, false: no condition on r is needed.",
+    "statement on what the weight function allows, false: no condition on r is needed, nor is a "
+    "weight that is not monotonic: at r = 1 that of DP-PSAC decreases, too.",
 )
 def automatic_smoothness(effort: Effort) -> Iterator[Evidence]:
     """Search over r > tau0, as assumed, and over r far below and above."""
@@ -262,7 +265,9 @@ def samples(random: np.random.Generator, tau1: float = 0.0) -> tuple[Array, Arra
     "the non-vanishing bound is lower than that of Auto-S: O(r^-1/2) against O(r^-1); DP-SGD with "
     "C > 2 tau0/(1 - tau1) has none",
     "for either rule it is also at most tau0/(1 - tau1), for any r, and 0 where p(xi) = p(-xi); "
-    "for any r, where r tau0 is large, Auto-S can be the rule that stops at the smaller gradient",
+    "for any r, where r tau0 is large, Auto-S can be the rule that stops at the smaller gradient. "
+    "With 2 sqrt r - r in place of r it has the largest weight of DP-PSAC, so the same order, and "
+    "stops at smaller gradients if tau0 = 1",
     verdict="sharpened",
     says='"Theorems 2 and Corollary 1 give the nonvanishing bound in the order of O(r^-1/2), which '
     'is superior compared with O(r^-1) in NSGD"; Table 1 lists O(r^-1) for Auto-S with "p(xi) = '
@@ -300,6 +305,9 @@ def remaining_bias(effort: Effort) -> Iterator[Evidence]:
     yield used("either of them / (tau0/(1 - tau1))", np.max(pairs, axis=1) / limits, "<=", 1.0)
     far = [worst(adaptive, 5 / r, 0, r) / worst(automatic, 5 / r, 0, r) for r in (0.001, 0.1, 1)]
     yield used("their quotient at r tau0 = 5, r = .001 to 1", far, ">=", 1.0002)
+    rs = 1e-4, 0.01, 0.1
+    same = [worst(automatic, 1, 0, 2 * r**0.5 - r) / worst(adaptive, 1, 0, r) for r in rs]
+    yield used("Auto-S at the same largest weight / DP-PSAC, tau0 = 1, r <= .1", same, "<=", 1.0)
     # As r tends to 0, both rules stop at the median of the samples.
     random, apart, even = effort.random(), [], []
     for _ in range(effort.cases(50, 1000)):
@@ -413,15 +421,16 @@ def cosines(
 @register(
     "000-7",
     "Figure 3",
-    "the weighted batch gradient is closer to the true one than that of Auto-S, in cosine",
+    "on Fashion MNIST more of the weighted batch gradients are close to the true one, in cosine, "
+    "than with Auto-S, so that in general they are statistically closer",
     "true of the mean and of most batches where they have 64 records; with batches of 256 and "
     "r = .001 on breast_cancer Auto-S is closer",
     verdict="open",
     says='"compared with Auto-S/NSGD, our method has a higher percentage of gradients with larger '
     "similarity, which demonstrates that our method is statistically closer to the true "
     'batch-averaged gradient".',
-    hypotheses='whole training runs of linear models at r <= .1, as r is "often set"; the data of '
-    "the figure are not bundled",
+    hypotheses="the general statement: whole training runs of linear models at r <= .1, as r is "
+    '"often set"; the histograms of the figure are not judged, as its data are not bundled',
     changes="r, the batch and the network of the figure, which the paper does not state. At r = 1 "
     "on the digits, and in the first 200 steps on breast_cancer, Auto-S is closer too.",
 )
@@ -519,7 +528,7 @@ STEPS, NORMS = np.array([8.0, 4.0, 2.0, 0.8, 0.2]), np.array([0.1, 0.2, 0.8, 4.0
     "000-13",
     "Figure 4, from its printed numbers",
     "at the same step size, test accuracy changes very little with r in DP-PSAC and Auto-S, and is "
-    "very sensitive to C in DP-SGD",
+    "very sensitive to C in DP-SGD; r = .1 gets a near-optimal result",
     "at the same product of step size and C, .16 to 1.6, that of DP-SGD changes with C about as "
     "little as that of DP-PSAC with r, by .8 and .7 points: C mostly changes the step",
     verdict="sharpened",
@@ -539,6 +548,9 @@ def sensitivities(effort: Effort) -> Iterator[Evidence]:
     for name in ("DP-PSAC", "Auto-S"):
         what = f"range over r, {name} / over C, DP-SGD, same step size"
         yield printed(what, spans[name] / spans["DP-SGD"], "<=", 0.2)
+        below = tables[name].max(axis=1) - tables[name][:, 3]
+        what = f"best over r - accuracy at r = .1, {name}, points"
+        yield printed(what, below, "<=", 0.2, tolerance=1e-9)
     products = STEPS[:, None] * NORMS
     along = [np.ptp(tables["DP-SGD"][np.isclose(products, at)]) for at in (0.16, 0.4, 0.8, 1.6)]
     yield used("range over C, DP-SGD, step size times C = .16 to 1.6, points", along, "<=", 0.8)
@@ -583,6 +595,7 @@ class Wavy:
     "E f(x_{t+1}) <= f(x_t) - eta E <grad f, mean of w_i g_i> + (L0 + L1 \\|\\|grad f\\|\\|)/2 "
     "eta^2 (E\\|\\|mean of w_i g_i\\|\\|^2 + d sigma^2/B^2)",
     verdict="holds",
+    hypotheses="C = 1; the factor eta^2/2 and the noise, d sigma^2/B^2, are lost in our text",
 )
 def one_step(effort: Effort) -> Iterator[Evidence]:
     """Take means over all Poisson batches of six samples and, by quadrature, over the noise."""
@@ -675,7 +688,8 @@ def convergence(effort: Effort) -> Iterator[Evidence]:
     random, horizons = effort.random(), (100, 400, effort.cases(400, 6400))
     alone = [run_and_bound(T, 0.1, 0.0, 0.0, 1.0, random)[0] for T in horizons[:2]]
     exponent = math.log(alone[1] / alone[0]) / math.log(4.0)
-    yield printed("exponent of T in E min \\|\\|grad f\\|\\|, tau0 = 0, runs", exponent, "<=", -0.2)
+    what = "exponent of T in E min \\|\\|grad f\\|\\|, tau0 = 0, runs"
+    yield printed(what, exponent, "<=", -0.25)
     settings = itertools.product(sorted({*horizons}), (0.01, 1.0), ((0.1, 0.0), (0.5, 0.5)))
     pairs = [run_and_bound(T, r, *taus, 1.0, random) for T, r, taus in settings]
     found, bounds = np.transpose(pairs)
