@@ -41,7 +41,7 @@ Algorithm 3 | 002-6 | `methods.LineSearchSGD(adapt="angle")`
 Section 4.1: a naive search costs eps_1 + max_it eps_2 | bounds-23 | an upper bound: max_it eps_2 is enough, as the threshold is public
 (7), (8) | used | angles: `methods.LineSearchSGD(adapt="angle")`
 (9) | used | `methods.LineSearchSGD`, the clipping norms of DP-BLSGD-AC
-Section 4.2: intelligent backtracking | used | `methods.LineSearchSGD(memory=10, headroom=1.2)`
+Section 4.2: intelligent backtracking | used | `methods.LineSearchSGD(memory=10, headroom=1.2)`: eta_0 only falls, by the minimum, so it is "sufficiently large" by the steps of the last iterations alone
 Section 4.3: the budget of several orders | 002-7 002-8 |
 Section 5.7: each iteration is (alpha, alpha rho)-RDP, a tenth of it for the search | open: 002-3 002-6 | composed before amplification; proved up to max_it = 10,000 for losses in [0, Delta_f] if |B| in line 6 is the public q n, and false if it is the size drawn
 Section 5.1: Huberized hinge loss | used | `losses.HuberizedHinge(width=0.5)`
