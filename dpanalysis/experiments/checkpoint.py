@@ -57,7 +57,7 @@ from fractions import Fraction
 from inspect import isabstract
 from pathlib import Path
 from types import BuiltinFunctionType, CodeType, FunctionType, ModuleType
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
@@ -309,7 +309,7 @@ class Checkpoint:
     ) -> None:
         self._path, self._settings, self._oracle, self._every = path, settings, oracle, every
         self._seeded = settings["rng"] == "seeded"
-        self._held: int | None = None
+        self._held: list[IO[bytes]] = []  # locked; of two, the last one is about to be the file
         self._texts: list[str] = []  # JSON of the runs of equal events that cannot grow any more
         self._charged_since_step = False
         self._charged = 0  # events charged until the last step
@@ -332,10 +332,10 @@ class Checkpoint:
                 "spent; continue it by resume=, or give another name"
             ) from None
         try:
-            self._hold(_locked(made, self._path))
+            self._held.append(_locked(made, self._path))
             self._write()
         except BaseException:
-            self._hold(None)
+            self._release()
             self._path.unlink()
             raise
         self._oracle.write_ahead(self._write_charge)
@@ -348,11 +348,11 @@ class Checkpoint:
             raise FileNotFoundError(
                 f"resume: there is no file {self._path}; a run begins with checkpoint="
             ) from None
-        self._hold(_locked(opened, self._path))
+        self._held.append(_locked(opened, self._path))
         try:
             self._restore(*_read(self._path))
         except BaseException:
-            self._hold(None)
+            self._release()
             raise
         self._oracle.write_ahead(self._write_charge)
 
@@ -409,7 +409,7 @@ class Checkpoint:
         except OSError as failure:  # all charges are on disk, so the result need not be lost
             self.unwritten = failure
         finally:
-            self._hold(None)
+            self._release()
 
     def _write(self, ahead: Sequence[tuple[Event, int]] = ()) -> None:
         """Replace the file by a complete, locked one; events ``ahead`` count as charged."""
@@ -428,8 +428,8 @@ class Checkpoint:
             np.savez(file, w=self.w, **arrays)
             file.flush()
             os.fsync(file.fileno())
-            held = _locked(os.dup(file.fileno()))
-        self._hold(held)
+            self._held.append(_locked(os.dup(file.fileno())))
+        self._release(kept=1)
         self._on_disk = len(self._oracle.ledger) + sum(count for _, count in ahead)
         if fcntl is not None:  # Windows cannot open a folder to synchronize it
             folder = os.open(self._path.parent, os.O_RDONLY)
@@ -445,31 +445,31 @@ class Checkpoint:
         self._texts += texts[: max(0, len(runs) - 1)]
         return f"[{', '.join([*self._texts, *texts[max(0, len(runs) - 1) :]])}]"
 
-    def _hold(self, held: int | None) -> None:
-        """Keep a locked file open, and close the previous one."""
-        if self._held is not None:
-            os.close(self._held)
-        self._held = held
+    def _release(self, kept: int = 0) -> None:
+        """Close the locked files but the last ``kept``."""
+        while len(self._held) > kept:
+            self._held.pop(0).close()
 
 
-def _locked(opened: int, path: Path | None = None) -> int | None:
+def _locked(opened: int, path: Path | None = None) -> IO[bytes]:
     """Lock an open file until it is closed; raise if ``path`` is in use or another file now."""
+    file = os.fdopen(opened, "rb")
     if fcntl is None:
-        os.close(opened)
-        return None
+        file.close()
+        return file
     try:
-        fcntl.flock(opened, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if path is not None and not os.path.samestat(os.fstat(opened), os.stat(path)):
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if path is not None and not os.path.samestat(os.fstat(file.fileno()), os.stat(path)):
             raise BlockingIOError
     except BaseException as error:
-        os.close(opened)
+        file.close()
         if not isinstance(error, BlockingIOError):
             raise
         raise RuntimeError(
             f"{path} belongs to a run in progress: two runs would both spend on the remaining "
             "steps, and the ledger of each would list them once"
         ) from None
-    return opened
+    return file
 
 
 # Contents of a file

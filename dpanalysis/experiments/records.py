@@ -78,7 +78,7 @@ def atomic_write(path: str | os.PathLike[str], mode: str = "w") -> Iterator[IO[A
             yield file
         os.replace(scratch, target)
     except BaseException:
-        os.unlink(scratch)
+        Path(scratch).unlink(missing_ok=True)  # Ctrl-C may come after it was renamed
         raise
 
 

@@ -10,6 +10,8 @@ import subprocess
 import sys
 import textwrap
 import warnings
+from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -716,6 +718,31 @@ def test_a_file_that_cannot_be_written_ends_the_run_before_the_batch(tmp_path, m
     rest = problem()
     result = run("momentum", rest, resume=path)
     assert rest.opened == 4 and len(result.ledger) == 7
+
+
+@pytest.mark.parametrize("rng", [None, 0])
+@pytest.mark.parametrize("at", ["rename", "close"])
+def test_ctrl_c_as_the_file_is_replaced_loses_nothing(tmp_path, monkeypatch, at, rng):
+    """Neither the result, nor the lock, with which nobody could resume the run."""
+    path, on, replace, locked = tmp_path / "run.npz", problem(), os.replace, files._locked
+
+    def interrupted(call, *given):
+        call(*given)
+        if on.opened == 3:
+            on.opened = -99  # once
+            raise KeyboardInterrupt
+
+    def held(*given):
+        return SimpleNamespace(close=partial(interrupted, locked(*given).close))
+
+    if at == "rename":
+        monkeypatch.setattr(os, "replace", partial(interrupted, replace))
+    else:
+        monkeypatch.setattr(files, "_locked", held)
+    with pytest.warns(RuntimeWarning, match="interrupted at iteration 3"):
+        result = run("momentum", on, rng=rng, checkpoint=path)
+    assert on.opened == -99 and result.iterations == 3 and len(result.ledger) == 4
+    assert len(run("momentum", rng=rng, resume=path).ledger) == 7
 
 
 def test_a_missing_folder_is_named_and_not_created(tmp_path):
