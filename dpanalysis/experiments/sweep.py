@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import importlib.util
 import json
@@ -18,6 +19,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
+from types import MethodType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -243,7 +245,7 @@ class _Cell:
         with one_thread():
             start = time.perf_counter()
             with whole_runs():
-                result = function(**self.parameters)
+                result = function(**copy.deepcopy(self.parameters))  # which it may change
             seconds = time.perf_counter() - start
         if not isinstance(result, Mapping):
             raise TypeError(f"a cell must return a dict of arrays, got {type(result).__name__}")
@@ -349,7 +351,8 @@ def sweep(
     ----------
     function : callable
         Defined at the top level of a module (so that other processes can import it). Takes
-        the cell's parameters as keywords and returns a dict of arrays or numbers.
+        the cell's parameters as keywords and returns a dict of arrays or numbers. Functions of one
+        name in two scripts or notebooks count as the same: give each a folder of its own.
     cells : iterable of dict
         Parameters of the calls: numbers, text, None, and lists or dicts of these.
     folder : str or path-like
@@ -400,7 +403,7 @@ def sweep(
     [2, 4]
     """
     name = f"{getattr(function, '__module__', None)}.{getattr(function, '__qualname__', '<')}"
-    if "<" in name:
+    if "<" in name or isinstance(function, MethodType):  # a file does not identify its object
         raise TypeError(f"function must be defined at the top level of a module, got {function!r}")
     check_int("version", version)
     if jobs is not None and check_int("jobs", jobs, low=-1) == 0:
@@ -480,4 +483,4 @@ def kept_cell(name: str, version: int, parameters: Mapping[str, Any], home: Path
     )
     key = hashlib.sha256(identity.encode()).hexdigest()[:32]
     made_by = dict(sweep_limits().made_by)
-    return _Cell(dict(parameters), identity, home / f"{key}.npz", made_by)
+    return _Cell(copy.deepcopy(dict(parameters)), identity, home / f"{key}.npz", made_by)

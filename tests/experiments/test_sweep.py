@@ -56,6 +56,11 @@ def leaves(seed):
     sys.exit("no such data")
 
 
+def grows(sizes, seed):
+    sizes.append(seed)
+    return {"sizes": sizes}
+
+
 def returns_a_number(seed):
     return seed
 
@@ -125,6 +130,22 @@ def test_key_depends_on_function_version_and_parameters(tmp_path):
     numpy_cell = {"seed": np.int64(1), "size": np.int32(2), "log": str(log)}
     sweep(simulate, [numpy_cell], folder=folder, progress=False)
     assert len(calls(log)) == 4  # NumPy's 1 is Python's 1
+
+
+def test_a_cell_that_changes_its_parameters_changes_none_of_another_cell(tmp_path):
+    shared = [10]
+    cells = [{"sizes": shared, "seed": seed} for seed in (1, 2)]
+    records = sweep(grows, cells, folder=tmp_path, progress=False)
+    assert [each.result["sizes"].tolist() for each in records] == [[10, 1], [10, 2]]
+    assert [each.parameters for each in records] == cells and shared == [10]
+
+    def one_after_another():
+        for seed in (3, 4):
+            shared[0] = seed  # after the cell before was yielded
+            yield {"sizes": shared, "seed": 0}
+
+    records = sweep(grows, one_after_another(), folder=tmp_path, progress=False)
+    assert [each.result["sizes"].tolist() for each in records] == [[3, 0], [4, 0]]
 
 
 def test_settings_are_beside_the_result(tmp_path):
@@ -236,8 +257,9 @@ def test_ctrl_c_in_a_terminal(tmp_path, jobs):
 
 
 def test_bad_arguments_fail_before_any_work(tmp_path):
-    with pytest.raises(TypeError, match="top level of a module"):
-        sweep(lambda seed: {}, [{"seed": 1}], folder=tmp_path)
+    for function in (lambda seed: {}, tmp_path.joinpath):  # of an object that no file tells
+        with pytest.raises(TypeError, match="top level of a module"):
+            sweep(function, [{"seed": 1}], folder=tmp_path)
     with pytest.raises(TypeError, match=r"cell\['seed'\] must be made of numbers.*got ndarray"):
         sweep(fragile, [{"seed": np.arange(2)}], folder=tmp_path)
     for cells in ([3], 3):
