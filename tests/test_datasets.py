@@ -349,9 +349,14 @@ def test_csv_arguments(tmp_path):
         datasets.load_csv(path, columns={"a": (0, 5e-324)})  # half of its width is 0
     with pytest.raises(ValueError, match=r"columns\['a'\] must lie in .* got inf"):
         datasets.load_csv(path, columns={"a": (0, np.inf)})
-    for domain in ("ab", 17, None, {"range": (0, 1)}):
+    for domain in ("ab", 17, None, {"range": (0, 1)}, {"1", "2"}):
         with pytest.raises(TypeError, match=r"columns\['a'\] must be \(low, high\) or a list"):
             datasets.load_csv(path, columns={"a": domain})
+    for domain in ((), ("1", "2", "2"), (1, "1")):
+        with pytest.raises(ValueError, match=r"columns\['a'\] must be a list of different"):
+            datasets.load_csv(path, columns={"a": domain})
+    with pytest.raises(ValueError, match="names: the header has 'a' twice, in columns 1 and 3"):
+        datasets.load_csv(path, names=("a", "b", "a"))
     with pytest.raises(ValueError, match="columns must not hold the label, 'y'"):
         datasets.load_csv(path, label="y", columns={"a": (0, 1), "y": (0, 1)})
     semicolons = write(tmp_path / "s.csv", "a;y\n1,5;0\n")
@@ -363,6 +368,14 @@ def test_csv_arguments(tmp_path):
         datasets.load_csv(quoted, label="y")
     with pytest.raises(ValueError, match=r"line 2, column 'y': expected one of 'no', 'yes'"):
         datasets.load_csv(path, columns={"a": (0, 1)}, labels={"no": 0, "yes": 1})
+
+
+@pytest.mark.parametrize("cell", ["1", '"1"'])
+def test_csv_with_a_byte_order_mark(tmp_path, cell):
+    path = tmp_path / "f.csv"
+    path.write_text(f"a,b\n{cell},2\n", encoding="utf-8-sig")
+    X, y = datasets.load_csv(path, label="a")
+    assert X.tolist() == [[2.0]] and y.tolist() == [1.0]
 
 
 def test_csv_cuts_a_huge_number_without_a_warning(tmp_path):

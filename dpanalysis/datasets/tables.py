@@ -10,10 +10,11 @@ data the owner must declare ranges without looking at the data: see :func:`load_
 
 from __future__ import annotations
 
+import codecs
 import csv
 import io
 import os
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence, Set
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -119,7 +120,9 @@ def load_csv(
         raise TypeError(f"missing must be a list of texts such as ['?', 'NA'], got {missing!r}")
     for name, domain in (columns or {}).items():
         _check_domain(f"columns[{name!r}]", domain)
-    content = read_bytes(path)
+    if names is not None:
+        names = different_names("names", list(names))
+    content = read_bytes(path).removeprefix(codecs.BOM_UTF8)
     rows: _NumericTable | _TextTable | None = None
     plain = columns is None or all(_is_range(domain) for domain in columns.values())
     if plain and labels is None and not missing and comment is None:
@@ -173,7 +176,8 @@ def _check_mapping(name: str, value: Any, example: str) -> None:
 
 def _check_domain(name: str, domain: Any) -> None:
     """Raise unless a domain is a range of two finite numbers or a list of categories."""
-    if isinstance(domain, (str, Mapping)) or not isinstance(domain, Collection):
+    # A set has another order in each process, and so would the columns.
+    if isinstance(domain, (str, Mapping, Set)) or not isinstance(domain, Collection):
         raise TypeError(
             f"{name} must be (low, high) or a list of categories, got {domain!r}; dates and "
             "values for missing cells are for dpanalysis.preprocessing.PublicEncoder"
@@ -182,6 +186,8 @@ def _check_domain(name: str, domain: Any) -> None:
         low, high = (check_number(name, bound) for bound in domain)
         if not 0.5 * low < 0.5 * high:  # numbers are divided by half of the width
             raise ValueError(f"{name} must be (low, high) with low < high, got {domain!r}")
+    elif not 0 < len(domain) == len(set(map(str, domain))):  # two would share a column
+        raise ValueError(f"{name} must be a list of different categories, got {domain!r}")
 
 
 def _is_range(domain: Any) -> bool:
