@@ -309,6 +309,7 @@ class Checkpoint:
     ) -> None:
         self._path, self._settings, self._oracle, self._every = path, settings, oracle, every
         self._seeded = settings["rng"] == "seeded"
+        self._process = os.getpid()
         self._held: list[IO[bytes]] = []  # locked; of two, the last one is about to be the file
         self._texts: list[str] = []  # JSON of the runs of equal events that cannot grow any more
         self._charged_since_step = False
@@ -404,7 +405,8 @@ class Checkpoint:
     def __exit__(self, *error: object) -> None:
         """Write the last step, which a seeded run repeats instead, and release the lock."""
         try:
-            if not self._seeded:
+            # A fork that ends here would write what was charged before it was made.
+            if not self._seeded and self._process == os.getpid():
                 self._write()
         except OSError as failure:  # all charges are on disk, so the result need not be lost
             self.unwritten = failure

@@ -220,7 +220,7 @@ def test_what_was_released_without_a_guard_stays_in_the_ledger():
 
 
 FORKS = """
-import os, signal, threading
+import os, signal, tempfile, threading
 import numpy as np
 import dpanalysis as dpa
 from dpanalysis.privacy import Filter, Plan, mechanisms
@@ -298,6 +298,26 @@ try:
 except RuntimeError as error:
     os._exit(7 if "another process" in str(error) and runs == [0] else 8)
 assert result.iterations == 3 and os.waitstatus_to_exitcode(os.waitpid(runs[0], 0)[1]) == 7
+
+# One that leaves a run later than its parent does not write what it knows over the file.
+folder = tempfile.TemporaryDirectory()
+kept = os.path.join(folder.name, "run")
+def leave(iteration, w):
+    if iteration == 1:
+        out, into = os.pipe()
+        runs[:] = os.fork(), into
+        if not runs[0]:
+            os.close(into), os.read(out, 1)
+            raise SystemExit
+try:
+    dpa.minimize(problem, method, dpa.Budget(1.0), rng="os", callback=leave, checkpoint=kept)
+except SystemExit:
+    os._exit(0)
+os.close(runs[1]), os.waitpid(runs[0], 0)
+more = []
+again = lambda iteration, w: more.append(iteration)
+dpa.minimize(problem, method, dpa.Budget(1.0), rng="os", callback=again, resume=kept)
+assert not more
 
 # With a budget of its own a child runs as ever, whatever other threads did at its birth.
 busy = threading.Event()
