@@ -548,7 +548,6 @@ class CertificateSearch:
         largest margin enters it.
         """
         middle = self.center(square)
-        middle = middle / (middle[0] + middle[2] + middle[3])
         if y is None or not np.isfinite(y).all() or y[0] + y[2] + y[3] <= 0.0:
             return self.verified(square, middle)
         y = y / (y[0] + y[2] + y[3])

@@ -16,6 +16,7 @@ from dpanalysis import CertificateNotFound, theory
 from dpanalysis.theory import lmi as search_module
 from dpanalysis.theory.certificates import best_certificate
 from dpanalysis.theory.lmi import nesterov_system
+from dpanalysis.theory.tuning import _certified, _refine
 
 heavy_balls = st.tuples(
     st.floats(1e-3, 0.9),  # mu, with L = 1
@@ -220,21 +221,41 @@ def test_the_blocks_bound_the_decrease_of_functions(mu, alpha, beta, make, seed)
 
 
 def test_a_form_that_is_not_positive_has_no_margin():
-    """Neither the decrease alone nor P alone makes a certificate."""
+    """Neither the decrease alone nor P alone makes a certificate; either multiplier may be 0."""
     lmi = theory.lyapunov_lmi(theory.heavy_ball_system(0.5, 0.3), 0.2, 1.0)
     search, rng = search_module.CertificateSearch(lmi), np.random.default_rng(0)
     middle = search.center(0.9)
-    seen = set()
-    for y in middle + rng.standard_normal((3000, 5)) * np.abs(middle) * [1, 1, 3, 1, 1]:
+    seen, repaired = set(), 0
+    for y in middle + rng.standard_normal((700, 5)) * np.abs(middle) * [1, 1, 3, 1, 1]:
+        y[3:] *= rng.random(2) > 0.3
         if y[0] + y[2] + y[3] <= 0 or min(y[3], y[4]) < 0:
             continue
         P = np.tensordot(y[:3], search.shapes, axes=1)
         residual = lmi.residual(np.sqrt(0.9), P, y[3], y[4])
         lowest = [np.linalg.eigvalsh(each)[0] for each in (residual, P)]
+        margin = search.margin(0.9, y)
+        assert np.isfinite(margin)
         if min(np.abs(lowest)) > 1e-9:
-            assert (search.margin(0.9, y) > 0) == (min(lowest) > 0)
+            assert (margin > 0) == (min(lowest) > 0)
             seen.add((lowest[0] > 0, lowest[1] > 0))
-    assert {(True, True), (False, True), (True, False)} <= seen
+        if margin > 0:
+            found = search.repaired(0.9, y)
+            np.testing.assert_allclose(found.P / np.trace(found.P), P / np.trace(P), rtol=1e-12)
+            repaired += y[3] == 0
+    assert {(True, True), (False, True), (True, False)} <= seen and repaired
+
+
+@pytest.mark.parametrize("corner", [0, 2, 3])
+def test_every_segment_ends_at_the_center(corner):
+    """From p11, p22 or c alone, with anything else."""
+    lmi = theory.lyapunov_lmi(theory.heavy_ball_system(0.5, 0.3), 0.2, 1.0)
+    search = search_module.CertificateSearch(lmi)
+    middle = search.repaired(0.9)
+    for p12, c0 in ((0.0, 0.0), (-1e6, 0.0), (1e6, 0.0), (0.0, 1e6)):
+        y = np.array([0.0, p12, 0.0, 0.0, c0])
+        y[corner] = 1.0
+        found = search.repaired(0.9, y)
+        assert found.margin >= 0.0 and found.rate == middle.rate
 
 
 def test_printed_sign_of_B_certifies_a_falsehood():
@@ -686,6 +707,40 @@ def test_certified_tuning_is_a_bound():
     for lam in (0.2, 0.5, 1.0):
         gap = theory.heavy_ball_gap([lam], tuned.step_size, tuned.momentum, law(T), 1.0, T)
         assert gap[-1] <= tuned.value
+
+
+def test_no_certificate_of_another_horizon_is_better_than_the_tuned_one():
+    moments = 0.003 * np.arange(1, 7) ** 2.0
+    certificate, value, horizon = _certified(0.9, 0.1, 0.3, 1.0, moments, (1.0, 0.5))
+    start = certificate.lyapunov(1.0, 0.5)
+    assert value == certificate.bound(horizon, start, moments[horizon - 1])
+    for T, noise in enumerate(moments, 1):
+        goal = {"horizon": T, "noise_second_moment": noise, "initial": (1.0, 0.5)}
+        other = certify(0.3, 0.9, 0.1, objective="bound", **goal)
+        assert value <= other.bound(T, other.lyapunov(1.0, 0.5), noise) * 1.0001
+
+
+@pytest.mark.parametrize("horizon", [1, 2, 5])
+def test_without_noise_all_steps_are_taken(horizon):
+    tuned = theory.tune_heavy_ball(0.1, 1.0, lambda T: 0.0, horizon, (1.0, None))
+    assert tuned.iterations == horizon
+    # One step: the largest of x (1 - alpha x)^2 / 2 is at x = 1 or 1/(3 alpha).
+    if horizon == 1:
+        assert (tuned.step_size, tuned.value) == pytest.approx((4 / 3, 1 / 18), rel=1e-3)
+
+
+def test_the_search_ends_within_half_a_spacing_of_the_best_point():
+    rng = np.random.default_rng(0)
+    for x, y in rng.uniform([np.log(1e-4), 0.0], [np.log(3.0), np.log(1e3)], (50, 2)):
+
+        def errors(alpha, beta, x=x, y=y):
+            away = (np.log(2.0 * alpha) - x) ** 2 + (np.log1p(-beta) + y) ** 2
+            return away, np.full(np.shape(alpha), 7)
+
+        alpha, beta, T, value = _refine(errors, 2.0, (13, 11))
+        assert abs(np.log(2.0 * alpha) - x) <= 0.51 * np.log(3e4) / 12 / 6**5
+        assert abs(np.log1p(-beta) + y) <= 0.51 * np.log(1e3) / 10 / 5**5
+        assert T == 7 and value == errors(alpha, beta)[0]
 
 
 def test_laplace_noise_counts_subsampling():
