@@ -163,9 +163,7 @@ def _normalize(shares: FloatArray, epsilon: float) -> FloatArray:
     if shares.any():  # all of them may have underflowed
         shares = shares * (epsilon / math.fsum(shares))
     while math.fsum(shares) > epsilon:
-        # A subnormal number may be unchanged by multiplication.
-        smaller = shares * (1.0 - 2.0**-52)
-        shares = np.where(smaller < shares, smaller, np.nextafter(shares, 0.0))
+        shares = np.nextafter(shares, 0.0)
     if not shares.all():
         raise ValueError(f"epsilon must be large enough for {shares.size} shares, got {epsilon!r}")
     return shares

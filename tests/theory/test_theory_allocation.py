@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from scipy.optimize import minimize
 
 from dpanalysis import privacy, theory
+from dpanalysis.theory import allocation
 from dpanalysis.theory.allocation import solve_dual
 
 budgets = st.sampled_from([1e-3, 0.1, 1.0, 8.0, 50.0])
@@ -78,6 +79,21 @@ def test_full_batch_is_the_limit_of_the_dual_search(weights, epsilon):
     ratio = cost(weights, np.full(T, epsilon / T), 50, 50) / cost(weights, closed, 50, 50)
     expected = T**2 * weights.sum() / np.cbrt(weights).sum() ** 3
     assert ratio == pytest.approx(expected, rel=1e-9)
+
+
+@pytest.mark.parametrize("factor", [0.2, 5.0])
+def test_a_wrong_slope_only_costs_time(monkeypatch, factor):
+    """A step of Newton's method that leaves its bracket is replaced by bisection."""
+    weights, exact = np.exp([-20.0, 0.0, 3.0, 30.0]), allocation._log_slope
+    right = theory.allocate_epsilon(weights, 2.0, 1000, 10)
+
+    def wrong(epsilon, ratio):
+        value, slope = exact(epsilon, ratio)
+        return value, factor * slope
+
+    monkeypatch.setattr(allocation, "_log_slope", wrong)
+    found = theory.allocate_epsilon(weights, 2.0, 1000, 10)
+    np.testing.assert_allclose(found, right, rtol=1e-9)
 
 
 def test_many_iterations_and_long_tails():
@@ -243,6 +259,11 @@ def test_no_sensitivity_is_too_small_for_noise(weights, sensitivity):
                 continue
         np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-323)
         assert found.all()
+
+
+def test_what_no_record_changes_needs_no_noise():
+    assert theory.laplace_scales([0.1, 1.0], 0.0, 100, 7).tolist() == [0.0, 0.0]
+    assert theory.allocate_gaussian([1.0, 4.0], 0.5, 0.0).tolist() == [0.0, 0.0]
 
 
 def test_no_single_iteration_is_left_without_noise():
