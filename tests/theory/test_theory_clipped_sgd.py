@@ -9,7 +9,7 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 from scipy.integrate import quad
 from scipy.optimize import brentq
-from scipy.stats import binom, chi2
+from scipy.stats import binom, chi2, norm
 
 from dpanalysis import theory
 from dpanalysis.clipping import Flat, Value
@@ -380,6 +380,20 @@ def test_the_scale_of_poisson_batches_holds_for_all_batches(seed, rate, noise):
     assert left / (1 - 2 * variance / scale) <= math.e * (1 + 1e-9)
 
 
+@given(st.integers(1, 20), st.floats(0.01, 1.0), st.floats(0.0, 5.0), st.floats(0.0, 5.0))
+def test_batches_and_noise_are_independent(d, rate, noise, square):
+    """Traces of variances add up, and noise in d coordinates has d times that of one; else scales
+    add up. For one coordinate the traces are exact."""
+
+    def scale(noise, square, d=d):
+        return poisson_noise_scale(1.5, noise, 50 * rate, 50, d, square)
+
+    batch = scale(0.0, square)
+    traces = math.sqrt(batch**2 + d * scale(noise, 0.0, 1) ** 2)
+    assert scale(noise, square) == pytest.approx(min(traces, batch + scale(noise, 0.0)))
+    assert scale(noise, square, 1) == pytest.approx(math.hypot(batch, scale(noise, 0.0, 1)))
+
+
 def test_without_light_tails_the_utility_is_worse_by_root_n():
     # T so large that noise dominates, sigma = sqrt(T) as for a budget: four times the samples
     # divide the bound by 4 with light tails, and by 2 without.
@@ -566,6 +580,24 @@ def test_gaussian_frequencies_of_any_size(clip_norm, gradient_norm, std, d):
         assert found == 0.0
     if gradient_norm / std > clip_norm / std + math.sqrt(d) + 40:
         assert found == 1.0
+
+
+@pytest.mark.parametrize("d", [2, 3, 30, 1000, 10**5, 10**8])
+def test_the_gaussian_frequency_is_that_of_two_parts(d):
+    """A normal one along the mean gradient, a central chi-squared one across: by quadrature."""
+    g = np.array([0.0, 0.1, 1.0, 5.0, 30.0])[:, None]
+    c = np.maximum(np.sqrt(d + g * g) + np.linspace(-8.0, 8.0, 17), 0.1)
+    ends = np.arcsin(np.clip([(g - 10.0) / c, (g + 10.0) / c], -1.0, 1.0))
+    nodes, weights = np.polynomial.legendre.leggauss(100)
+    middle, half = ends.mean(axis=0), 0.5 * np.diff(ends, axis=0)[0]
+    angle = middle[..., None] + half[..., None] * nodes
+    along, across = c[..., None] * np.sin(angle), c[..., None] * np.cos(angle)
+    density = across * norm.pdf(along - g[..., None])
+    tail = (
+        norm.sf(c - g) + norm.cdf(-c - g) + half * ((chi2.sf(across**2, d - 1) * density) @ weights)
+    )
+    found = theory.clipping_frequency_gaussian(1.7 * c, 1.7 * g, 1.7, d)
+    np.testing.assert_allclose(found, tail, rtol=1e-6, atol=1e-9)
 
 
 def test_the_gaussian_frequency_where_the_series_ends():

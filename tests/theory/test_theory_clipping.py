@@ -212,6 +212,12 @@ def test_lazy_regions():
         np.testing.assert_allclose([found.lower, found.upper], 0, atol=1e-9)
 
 
+@given(st.lists(st.floats(-1e3, 1e3), min_size=1, max_size=5))
+def test_where_no_gradient_counts_no_point_moves(points):
+    found = theory.fixed_points(np.zeros_like, points)
+    assert found.lower.tolist() == [min(points)] and found.upper.tolist() == [max(points)]
+
+
 def test_several_fixed_points_of_a_weight_that_vanishes_fast():
     found = theory.fixed_points(lambda norms: np.exp(-(norms**2)), [-3.0, 3.0])
     np.testing.assert_allclose(found.points, [-3, 0, 3], atol=1e-9)

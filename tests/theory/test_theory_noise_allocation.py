@@ -94,6 +94,18 @@ def test_long_runs_do_not_underflow():
     assert (middle < 0.0).all()  # the noise decreases over all iterations
 
 
+@pytest.mark.parametrize("iterations", [150, 160, 170, 180, 250, 340])
+def test_errors_of_a_method_that_diverges_are_numbers_or_refused(iterations):
+    """The response of the first step is 8^(iterations - 1), of which 10^150 is the limit."""
+    method = GradientDescent(9.0, iterations)
+    if iterations > 166:
+        with pytest.raises(ValueError, match="must not diverge"):
+            theory.allocation_certificate(method, [1.0])
+        return
+    best = theory.allocation_certificate(method, [1.0])
+    assert np.isfinite([best.value, best.lower, best.uniform]).all() and abs(best.gap) <= 1e-12
+
+
 @pytest.mark.parametrize(
     "method, uniform, optimal",
     [(GradientDescent(1.0, 690), 17.5, 1.49), (Nesterov(1.0, 89, 0.01), 7.15, 1.86)],

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from dpanalysis import theory
 from dpanalysis.methods import HeavyBall
 from dpanalysis.theory import heavy_ball
+from dpanalysis.theory._arguments import check_array
 from dpanalysis.theory.quadratic import (
     heavy_ball_recurrence,
     nesterov_recurrence,
@@ -216,6 +217,21 @@ def test_shapes_and_broadcasting():
 def test_bad_arguments(call, match):
     with pytest.raises(ValueError, match=match):
         call()
+
+
+@pytest.mark.parametrize("low_open", [False, True])
+@pytest.mark.parametrize("high_open", [False, True])
+def test_the_ends_of_an_interval_belong_to_it_unless_it_is_open(low_open, high_open):
+    for value in ([-2.0, 1.0], -1.0, [0.0], 3.0, [2.0, 3.5], np.nan, np.inf):
+        given = np.asarray(value)
+        above = given > -1.0 if low_open else given >= -1.0
+        below = given < 3.0 if high_open else given <= 3.0
+        ends = {"low": -1.0, "high": 3.0, "low_open": low_open, "high_open": high_open}
+        if (above & below).all():
+            np.testing.assert_array_equal(check_array("x", value, **ends), given)
+        else:
+            with pytest.raises(ValueError, match="x must lie in"):
+                check_array("x", value, **ends)
 
 
 @given(st.floats(1e-300, 1e300), st.floats(1e-30, 1.9), st.floats(0.0, 0.99))

@@ -428,6 +428,19 @@ def test_shares_with_a_large_c2_are_searched_too():
     assert sample_complexity(target, best).n <= 1.0001 * sample_complexity(target, given).n
 
 
+@pytest.mark.parametrize("gap", [0.3, 1.0, 10.0])
+def test_where_hessians_alone_need_many_records_their_share_is_the_best_one(gap):
+    """All others are 0 in the limit; the number of steps is an integer."""
+    constants = theory.SecondOrderConstants(1.0, 0.1, 1e-3, 1e4)
+    target = theory.SecondOrderTarget(1.0, 0.3, constants, 1000, 0.01, gap)
+    tiny = 1e-4
+    needed = [
+        sample_complexity(target, Shares(c, tiny, tiny)).n for c in np.linspace(0.1, 0.333, 300)
+    ]
+    best = sample_complexity(target, best_shares(target)).n
+    assert 0.995 * min(needed) <= best <= min(needed)
+
+
 @pytest.mark.slow
 @given(st.floats(1e-4, 10.0), st.floats(1e-3, 10.0), st.floats(0.0, 10.0), st.integers(1, 10**6))
 def test_the_best_shares_are_no_worse_than_given_ones(eps_g, eps_H, gap, d):
