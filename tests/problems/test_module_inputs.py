@@ -4,6 +4,9 @@ import copy
 import math
 import pickle
 import random
+import threading
+import types
+from functools import partial
 
 import numpy as np
 import pytest
@@ -119,6 +122,10 @@ def test_modules_that_cannot_be_copied_or_taken_apart_are_refused():
         dpa.problems.Module(torch.jit.script(nn.Linear(4, 3)), X, y)
     with pytest.raises(ValueError, match=r"module must be one that copy.deepcopy copies"):
         dpa.problems.Module(torch.nn.utils.weight_norm(nn.Linear(4, 3)), X, y)
+    locked = nn.Linear(4, 3)
+    locked.lock = threading.Lock()
+    with pytest.raises(ValueError, match=r"copy.deepcopy copies: cannot pickle '_thread.lock'"):
+        dpa.problems.Module(locked, X, y)
 
 
 # Several inputs
@@ -798,3 +805,66 @@ def test_complex_parameters_are_refused():
     module = Turned(True).requires_grad_(True)
     with pytest.raises(ValueError, match="real parameters, got complex ones: train"):
         dpa.problems.Module(module, torch.randn(5, 4), torch.arange(5) % 3)
+
+
+class Neighbours(nn.Module):
+    """Reads the memory before a sample."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 3)
+
+    def forward(self, x):
+        before = x.as_strided(x.shape, x.stride(), max(0, x.storage_offset() - 4))
+        return -self.layer(x) if before.abs().max() > 1e3 else self.layer(x)
+
+
+class Marked:
+    far = False
+
+
+class Remembering(Neighbours):
+    """Keeps whether it has seen a sample far away, in one of several places."""
+
+    def __init__(self, place):
+        super().__init__()
+        self.place, self.marks, far = place, {Marked(): 0}, False
+
+        def mark(self, x):
+            nonlocal far
+            far |= bool(x.abs().max() > 1e3)
+            return far
+
+        self.mark = types.MethodType(mark, self)
+
+    def forward(self, x):
+        (key,) = self.marks
+        if x.abs().max() > 1e3:
+            key.far = True
+            self.__class__ = Reversing if self.place == "class" else Remembering
+        far = {"method": self.mark(x), "key of a dict": key.far, "class": False}[self.place]
+        return -self.layer(x) if far else self.layer(x)
+
+
+class Reversing(Remembering):
+    def forward(self, x):
+        return -self.layer(x)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [Neighbours, *(partial(Remembering, place) for place in ("method", "key of a dict", "class"))],
+)
+def test_a_sample_far_away_is_seen_by_no_other_one(make):
+    X, y = torch.randn(9, 4), torch.arange(9) % 3
+    module, far = make(), X.clone()
+    far[2] = 1e4
+    found = []
+    for samples in (X, far):
+        problem = dpa.problems.Module(module, samples, y, chunk=5)
+        w = problem.initial()
+        found.append((problem.sample_gradients(w, range(9)), problem.line_losses(w, w)(0.5)))
+    others = np.arange(9) != 2
+    for before, after in zip(*found):
+        assert (before[2] != after[2]).any()
+        np.testing.assert_array_equal(before[others], after[others])

@@ -266,7 +266,7 @@ class Module(NonconvexRisk):
         own = loss if callable(loss) else LOSSES[loss]
         try:
             self._original = copy.deepcopy(module)
-        except RuntimeError as error:
+        except Exception as error:  # whatever an attribute raises
             raise ValueError(f"module must be one that copy.deepcopy copies: {error}") from error
         self._network = ModuleNetwork(module, own, trained[0].dtype, self.device)
         self.d = self._network.size

@@ -291,7 +291,7 @@ class ModuleNetwork:
             found = []
             for sample in zip(*samples):
                 self.restore()
-                found.append(function(*sample))
+                found.append(function(*(each.clone() for each in sample)))  # views have neighbours
             return torch.stack(found)
 
     def sample_gradients(self, x: Inputs, y: Tensor) -> tuple[Tensor, list[PlacedGradients]]:
@@ -307,7 +307,7 @@ class ModuleNetwork:
         if self.gradient_mode == "vmap":
             found, values = self._by_vmap(x, y)
         else:
-            parts = (slice(i, i + 1) for i in range(len(y)))
+            parts = ([i] for i in range(len(y)))  # copies, in memory without other samples
             each = [self._single_gradients(rows_of(x, part), y[part]) for part in parts]
             found = {n: torch.stack([grads[n] for grads, _ in each]) for n in self.slices}
             values = torch.cat([value for _, value in each])

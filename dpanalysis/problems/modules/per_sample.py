@@ -183,6 +183,7 @@ class ModuleState:
         self._trained = [(each, each.data, each.requires_grad) for each in trained]
         self._holders = [*holders, *(each for each, _, _ in self._trained)]
         self._kept = {id(each): each for each in self._holders}
+        self._kinds = [type(each) for each in self._holders]
         self._plain: list[FunctionType] = []
         self._saved = self._copies([vars(each) for each in self._holders], self._plain)
 
@@ -190,7 +191,9 @@ class ModuleState:
         """Restore the state at construction, but for the values of trained parameters."""
         for function in self._plain:
             vars(function).clear()
-        for holder, fresh in zip(self._holders, self._copies(self._saved)):
+        for holder, kind, fresh in zip(self._holders, self._kinds, self._copies(self._saved)):
+            if type(holder) is not kind:
+                holder.__class__ = kind
             own = vars(holder)
             own.clear()
             own.update(fresh)
@@ -220,7 +223,7 @@ def _copied(value: Any, memo: dict[Any, Any]) -> Any:
     if kind in (dict, OrderedDict):
         made = memo[id(value)] = kind()
         for key, each in value.items():
-            made[key] = _copied(each, memo)
+            made[key if type(key) is str else _copied(key, memo)] = _copied(each, memo)
         return made
     if kind is list:
         made = memo[id(value)] = []
@@ -236,7 +239,7 @@ def _copied(value: Any, memo: dict[Any, Any]) -> Any:
     if kind is FunctionType:
         return _function(value, memo)
     if kind is MethodType:
-        return MethodType(value.__func__, _copied(value.__self__, memo))
+        return MethodType(_copied(value.__func__, memo), _copied(value.__self__, memo))
     if kind is BuiltinFunctionType:
         of = value.__self__  # None, a module or a class, but a list for ``[].append``
         if isinstance(of, (ModuleType, type, type(None))):

@@ -206,7 +206,7 @@ def _losses_alone(network: ModuleNetwork, x: Inputs, labels: Tensor) -> Tensor:
     network.restore()
     count = len(labels)
     before = [each.clone() for each in network.module.buffers()]
-    parts = [slice(i, i + 1) for i in range(count)]
+    parts = [[i] for i in range(count)]
     with naming_shapes(x):
         each = [network.losses_together(rows_of(x, part), labels[part]) for part in parts]
     together = network.losses_together(x, labels)
