@@ -868,3 +868,30 @@ def test_a_sample_far_away_is_seen_by_no_other_one(make):
     for before, after in zip(*found):
         assert (before[2] != after[2]).any()
         np.testing.assert_array_equal(before[others], after[others])
+
+
+class Centering(nn.Module):
+    def forward(self, x):
+        return x - x.mean(0)
+
+
+class Sequences(nn.Module):
+    def __init__(self, last, **options):
+        super().__init__()
+        self.lstm, self.head, self.last = nn.LSTM(2, 3, **options), nn.Linear(3, 3), last
+
+    def forward(self, x):
+        return self.last(self.head(self.lstm(x.view(-1, 2, 2))[0][:, -1]))
+
+
+@pytest.mark.parametrize(
+    ("module", "named"),
+    [
+        (Sequences(Centering(), batch_first=True), "; its layer last .Centering. does it"),
+        (Sequences(lambda z: z - z.mean(0), batch_first=True), "call to the next"),
+        (Sequences(nn.Identity()), "; its layer lstm .LSTM. does it"),
+    ],
+)
+def test_the_layer_that_mixes_samples_is_named_behind_others(module, named):
+    with pytest.raises(ValueError, match=f"module must keep its samples apart: .*{named}$"):
+        dpa.problems.Module(module, torch.randn(9, 4), torch.arange(9) % 3)

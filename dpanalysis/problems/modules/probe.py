@@ -275,24 +275,26 @@ def _mixing_layer(network: ModuleNetwork, x: Inputs) -> str:
     for i in range(len(x[0])):
         for one, alone in zip(together, calls_for(rows_of(x, slice(i, i + 1)))):
             (path, layer, inputs, outputs), (_, other, own_inputs, own_outputs) = one, alone
-            same = layer is other and _nearly_equal(
-                _tensors_at(inputs, i), _tensors_at(own_inputs, 0)
-            )
-            if same and not _nearly_equal(_tensors_at(outputs, i), _tensors_at(own_outputs, 0)):
+            same = layer is other and _agree(inputs, own_inputs, i, len(x[0]))
+            if same and not _agree(outputs, own_outputs, i, len(x[0])):
                 return f"; its layer {path} ({type(layer).__name__}) does it"
     return ""
 
 
-def _tensors_at(tree: Any, place: int) -> list[Tensor]:
-    """Return the entries of all tensors that belong to the sample at one position."""
-    tensors = (e for e in tree_flatten(tree)[0] if isinstance(e, Tensor) and e.ndim)
-    return [e[place] for e in tensors if len(e) > place]
+def _agree(together: Any, alone: Any, place: int, count: int) -> bool:
+    """Return whether a sample has nearly the same tensors among ``count`` samples and alone.
 
-
-def _nearly_equal(first: list[Tensor], second: list[Tensor]) -> bool:
-    return len(first) == len(second) and all(
-        a.shape == b.shape and torch.allclose(a.double(), b.double(), rtol=1e-3, atol=1e-6)
-        for a, b in zip(first, second)
+    Compares those that have the samples on their first axis, unlike the states of an LSTM.
+    """
+    tensors = (
+        [e for e in tree_flatten(tree)[0] if isinstance(e, Tensor) and e.ndim]
+        for tree in (together, alone)
+    )
+    return all(
+        a[place].shape == b[0].shape
+        and torch.allclose(a[place].double(), b[0].double(), rtol=1e-3, atol=1e-6)
+        for a, b in zip(*tensors)
+        if len(a) == count and len(b) == 1
     )
 
 
