@@ -895,3 +895,17 @@ class Sequences(nn.Module):
 def test_the_layer_that_mixes_samples_is_named_behind_others(module, named):
     with pytest.raises(ValueError, match=f"module must keep its samples apart: .*{named}$"):
         dpa.problems.Module(module, torch.randn(9, 4), torch.arange(9) % 3)
+
+
+def test_a_copy_waits_until_no_thread_computes():
+    """It restores the state of the module, which would remove the hooks of a pass under way."""
+    X, y = torch.randn(9, 4), torch.arange(9) % 3
+    problem = dpa.problems.Module(Checkpointed(), X, y)
+    w, copies = problem.initial(), []
+    thread = threading.Thread(target=lambda: copies.append(copy.deepcopy(problem)))
+    with problem._network.at(torch.from_numpy(w)):
+        thread.start()
+        thread.join(0.3)
+        assert not copies
+    thread.join()
+    np.testing.assert_array_equal(copies[0].gradient(w), problem.gradient(w))

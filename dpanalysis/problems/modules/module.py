@@ -284,8 +284,11 @@ class Module(NonconvexRisk):
         self._found: dict[Any, bool] = {}  # about kernels, by PyTorch's settings
 
     def __getstate__(self) -> dict[str, Any]:
-        # What was found about the kernels of one machine need not hold on another.
-        return {**vars(self), "_found": {}}
+        # What was found about the kernels of one machine need not hold on another. What is computed
+        # with is copied before another thread computes with it.
+        state = {**vars(self), "_found": {}, "_chain": None}
+        with self._network.lock:
+            return {**state, **copy.deepcopy({k: state[k] for k in ("_network", "_augment")})}
 
     def _check_classes(self) -> None:
         """Raise if a label has no output: failing mid-run would leak that record."""

@@ -90,7 +90,7 @@ class ModuleNetwork:
     """
 
     # One for all, since :func:`same_kernels` and ``vmap_settings`` change settings of the process.
-    _lock = threading.RLock()
+    lock = threading.RLock()
 
     def __init__(self, module: nn.Module, loss: Loss, dtype: Any, device: Any) -> None:
         def moved(each: Tensor) -> Tensor:  # ``Module.to`` would make complex numbers real
@@ -225,7 +225,7 @@ class ModuleNetwork:
     @contextmanager
     def at(self, w: Tensor) -> Iterator[None]:
         """Set the parameters to ``w`` (d,) and keep other threads from changing them."""
-        with self._lock:
+        with self.lock:
             known = self.forward == "direct" or self._with_rule
             if known and nn.modules.module._has_any_global_hook():
                 raise ValueError(
