@@ -126,6 +126,10 @@ def test_modules_that_cannot_be_copied_or_taken_apart_are_refused():
     locked.lock = threading.Lock()
     with pytest.raises(ValueError, match=r"copy.deepcopy copies: cannot pickle '_thread.lock'"):
         dpa.problems.Module(locked, X, y)
+    scripted = nn.Sequential(torch.jit.script(nn.Linear(4, 3)), nn.Tanh())
+    with pytest.raises(ValueError, match=r"its layer 0 .*Script.* give the torch.nn.Module that"):
+        dpa.problems.Module(scripted, X, y)
+    dpa.problems.Module(nn.Sequential(scripted.requires_grad_(False), nn.Linear(3, 3)), X, y)
 
 
 # Several inputs
@@ -909,3 +913,36 @@ def test_a_copy_waits_until_no_thread_computes():
         assert not copies
     thread.join()
     np.testing.assert_array_equal(copies[0].gradient(w), problem.gradient(w))
+
+
+class Answering(nn.Module):
+    """Returns several outputs by name."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 3)
+
+    def forward(self, x):
+        return {"rows": x, "logits": self.layer(x)}
+
+
+def test_a_loss_of_the_user_may_take_outputs_by_name():
+    X, y = torch.randn(9, 4), torch.arange(9) % 3
+    module = Answering()
+    problem = dpa.problems.Module(
+        module, X, y, lambda z, y: nn.functional.cross_entropy(z["logits"], y, reduction="none")
+    )
+    same = dpa.problems.Module(module.layer, X, y)
+    w = same.initial()
+    np.testing.assert_allclose(problem.gradient(w), same.gradient(w), rtol=1e-5, atol=1e-7)
+    with pytest.raises(TypeError, match="one tensor for a loss by name, got a dict"):
+        dpa.problems.Module(module, X, y)
+
+
+def test_a_squared_error_of_one_number_a_sample_needs_no_second_axis():
+    X, y, layer = torch.randn(9, 4), torch.randn(9), nn.Linear(4, 1)
+    column = dpa.problems.Module(layer, X, y, "mse")
+    plain = dpa.problems.Module(nn.Sequential(layer, nn.Flatten(0)), X, y, "mse")
+    w = column.initial()
+    np.testing.assert_allclose(plain.value(w), column.value(w), rtol=1e-6)
+    np.testing.assert_allclose(plain.gradient(w), column.gradient(w), rtol=1e-5)

@@ -180,8 +180,9 @@ class Module(NonconvexRisk):
     table; random samples are tried, yours are not); records of a Dataset that depend on other
     records, or with ``in_memory=False`` on when they are read; state that is neither in the module
     nor in the loss or augmentation, or cannot be copied: globals, class attributes, variables that
-    methods of a class enclose, files, a counter in compiled code. User-defined ``vmap`` rules of
-    operations are trusted.
+    methods of a class enclose, files, a counter in compiled code; memory that is read before it is
+    written (``torch.empty``), and the text of a tensor (``str(x)``), which under ``vmap`` shows a
+    whole chunk. User-defined ``vmap`` rules of operations are trusted.
 
     References
     ----------

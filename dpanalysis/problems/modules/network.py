@@ -434,7 +434,7 @@ def _cross_entropy(outputs: Tensor, y: Tensor) -> Tensor:
 
 def _squared_error(outputs: Tensor, y: Tensor) -> Tensor:
     errors = _predictions(outputs) - y.view_as(outputs)
-    return errors.square().flatten(1).mean(dim=1)
+    return errors.square().reshape(len(errors), -1).mean(dim=1)
 
 
 #: Losses by name: one value per sample, in double precision.

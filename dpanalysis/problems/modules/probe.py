@@ -111,6 +111,9 @@ def _refusal(layer: Any) -> str:
             return "scales gradients by the batch: set scale_grad_by_freq=False"
         if layer.sparse:
             return "has sparse gradients: set sparse=False"
+    trains = any(each.requires_grad for each in layer.parameters())
+    if trains and isinstance(layer, torch.jit.ScriptModule):
+        return "is TorchScript: give the torch.nn.Module that was scripted, or freeze it"
     if any(nn.parameter.is_lazy(each) for each in layer.parameters(recurse=False)):
         return "has no shape yet: call the module once on one sample"
     return ""
@@ -145,7 +148,11 @@ def random_samples(network: ModuleNetwork, X: Inputs, y: Tensor, count: int, see
     x = tuple(like(each, min(tables, default=2)) for each in X)
     classes = 1
     if not y.dtype.is_floating_point and y.ndim == 1:
-        classes = int(network.outputs(rows_of(x, slice(1))).shape[-1])
+        network.restore()
+        with naming_shapes(x):
+            outputs = tree_flatten(network.outputs_together(rows_of(x, slice(1))))[0]
+        sizes = (e.shape[-1] for e in outputs if isinstance(e, Tensor) and e.ndim)
+        classes = min(sizes, default=1)
     return x, like(y, classes)
 
 
