@@ -198,10 +198,11 @@ def clip_limits(xp: Any, clipping: Clipping, dtype: Any) -> tuple[float, float, 
 
 def rule_weights(clipping: Clipping, norms: Any, losses: Any) -> Any:
     """Return the rule's weights, NaN for samples at which it raises or gives no real number."""
-    try:
-        return _real_like(norms, clipping.weight(norms, losses))
+    xp = array_namespace(norms)
+    try:  # with copies, for the norms bound the weights afterwards, and a rule may write to its own
+        own = [None if each is None else xp.asarray(each, copy=True) for each in (norms, losses)]
+        return _real_like(norms, clipping.weight(*own))
     except Exception:
-        xp = array_namespace(norms)
         flat = xp.reshape(norms, (-1,))
         if flat.shape[0] <= 1:
             return xp.full_like(norms, math.nan)

@@ -658,3 +658,33 @@ def test_a_rule_that_has_changed_is_checked_again():
         dpa.minimize(problem, method, dpa.Budget(1.0), rng=0)
     rule.mixes = False
     assert dpa.minimize(problem, method, dpa.Budget(1.0), rng=0).private
+
+
+class Writing(clipping.Clipping):
+    """Writes to the norms and losses that it gets, after which no weight seems too large."""
+
+    clip_norm = 0.1
+
+    def wanted(self, norms, losses=None):
+        norms *= 1e-3
+        if losses is not None:
+            losses *= 0.0
+        return self.clip_norm / norms
+
+
+@pytest.mark.parametrize("kind", ["erm", "softmax", "single", "module"])
+def test_a_rule_that_writes_to_its_arguments_keeps_its_bound(kind):
+    rng = np.random.default_rng(0)
+    X, y = 100.0 * rng.normal(size=(9, 4)), np.arange(9) % 2
+    if kind == "erm":
+        problem = ERM(X, 2.0 * y - 1.0, losses.SquaredError())
+    elif kind == "module":
+        torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+        problem = dpa.problems.Module(torch.nn.Linear(4, 2), X, y)
+    else:
+        dtype = "float32" if kind == "single" else None
+        problem = dpa.problems.Softmax(X, y, dtype=dtype)
+    w = np.zeros((1, problem.d))
+    for i in range(9):
+        term = problem.gradient_sum(w, [np.array([i])], Writing())
+        assert 0.0 < np.linalg.norm(term) <= 0.1 * (1.0 + 1e-12)
