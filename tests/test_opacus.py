@@ -15,7 +15,7 @@ WHY = "PyTorch or Opacus is not installed: pip install torch==2.13.0 opacus"
 torch = pytest.importorskip("torch", reason=WHY)
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")
-    pytest.importorskip("opacus", reason=WHY)
+    opacus = pytest.importorskip("opacus", reason=WHY)
     from dpanalysis import opacus as ours
 from torch import nn  # noqa: E402
 
@@ -282,3 +282,13 @@ def test_a_gradient_whose_squares_vanish_is_not_scaled_up():
     optimizer.clip_and_accumulate()
     (parameter,) = module.parameters()
     assert float(parameter.summed_grad.abs().max()) <= 0.5
+
+
+@pytest.mark.parametrize("wrapped", [True, False])
+def test_a_module_that_opacus_has_wrapped_is_refused_with_advice(wrapped):
+    layer = nn.Linear(4, 3)
+    around = opacus.GradSampleModule(layer)
+    X, y = torch.randn(9, 4), torch.arange(9) % 3
+    with pytest.raises(ValueError, match=r"Linear.* has hooks of Opacus: .*to_standard_module"):
+        dpa.problems.Module(around if wrapped else layer, X, y)
+    dpa.problems.Module(around.to_standard_module(), X, y)

@@ -114,6 +114,9 @@ def _refusal(layer: Any) -> str:
     trains = any(each.requires_grad for each in layer.parameters())
     if trains and isinstance(layer, torch.jit.ScriptModule):
         return "is TorchScript: give the torch.nn.Module that was scripted, or freeze it"
+    sampled = any(hasattr(each, "grad_sample") for each in layer.parameters(recurse=False))
+    if sampled and layer._forward_hooks:
+        return "has hooks of Opacus: give what to_standard_module() of the wrapped module returns"
     if any(nn.parameter.is_lazy(each) for each in layer.parameters(recurse=False)):
         return "has no shape yet: call the module once on one sample"
     return ""
