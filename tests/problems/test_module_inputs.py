@@ -946,3 +946,25 @@ def test_a_squared_error_of_one_number_a_sample_needs_no_second_axis():
     w = column.initial()
     np.testing.assert_allclose(plain.value(w), column.value(w), rtol=1e-6)
     np.testing.assert_allclose(plain.gradient(w), column.gradient(w), rtol=1e-5)
+
+
+class Unusual(nn.Module):
+    """Has a parameter without entries, and a train() that returns nothing."""
+
+    def __init__(self):
+        super().__init__()
+        self.none, self.layer = nn.Parameter(torch.zeros(0)), nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.layer(x)
+
+    def train(self, mode=True):
+        super().train(mode)
+
+
+def test_empty_parameters_and_a_train_that_returns_nothing_are_taken():
+    X, y = torch.randn(9, 4), torch.arange(9) % 3
+    module = Unusual()
+    problem, same = (dpa.problems.Module(each, X, y) for each in (module, module.layer))
+    w = same.initial()
+    np.testing.assert_allclose(problem.gradient(w), same.gradient(w), rtol=1e-5, atol=1e-7)

@@ -96,7 +96,8 @@ class ModuleNetwork:
         def moved(each: Tensor) -> Tensor:  # ``Module.to`` would make complex numbers real
             return each.to(device, dtype if each.is_floating_point() else None)
 
-        self.module = copy.deepcopy(module)._apply(moved).eval()
+        self.module = copy.deepcopy(module)._apply(moved)
+        self.module.eval()  # returns nothing where a class overrides train() without a return
         # A layer's output must not be overwritten before its gradient is computed.
         each: Any
         for each in self.module.modules():
@@ -202,7 +203,8 @@ class ModuleNetwork:
         """Return whether calls have left the trained parameters unchanged."""
         first, ends = self.vector.data_ptr(), self.vector.element_size()
         places = (first + ends * self.slices[name].start for name in self._trained)
-        kept = all(p.data_ptr() == at for p, at in zip(self._trained.values(), places))
+        pairs = zip(self._trained.values(), places)
+        kept = all(p.data_ptr() == at for p, at in pairs if p.numel())
         return kept and torch.equal(self.vector, self._loaded)
 
     def choose_forward(self, x: Inputs) -> None:
