@@ -309,7 +309,7 @@ class ModuleNetwork:
         if self.gradient_mode == "vmap":
             found, values = self._by_vmap(x, y)
         else:
-            parts = ([i] for i in range(len(y)))  # copies, in memory without other samples
+            parts = (slice(i, i + 1) for i in range(len(y)))
             each = [self._single_gradients(rows_of(x, part), y[part]) for part in parts]
             found = {n: torch.stack([grads[n] for grads, _ in each]) for n in self.slices}
             values = torch.cat([value for _, value in each])
@@ -336,6 +336,7 @@ class ModuleNetwork:
 
     def _single_gradients(self, x: Inputs, y: Tensor) -> tuple[dict[str, Tensor], Tensor]:
         self.restore()
+        x, y = tuple(each.clone() for each in x), y.clone()  # in memory without other samples
         own = self._trained
         try:  # their own gradients: a checkpoint runs its layers again, behind this call
             for each in own.values():
