@@ -218,7 +218,7 @@ def fixed_points(
     # Adjacent signs that differ bracket a root; a run of zeros is an interval of roots.
     starts = np.flatnonzero(np.r_[True, signs[1:] != signs[:-1]])
     ends = np.r_[starts[1:], xs.size] - 1
-    for run, (first, last) in enumerate(zip(starts, ends)):
+    for first, last in zip(starts, ends):
         before = signs[first - 1] if first else -1.0
         after = signs[last + 1] if last + 1 < xs.size else 1.0
         if signs[first] == 0:
@@ -227,7 +227,7 @@ def fixed_points(
             if right - left <= 1e-9 * (high - low):
                 left = right = 0.5 * (left + right)
             found.append((left, right, bool(before < 0 < after)))
-        elif run and before != 0:
+        elif first and before != 0:
             root = _root(mean, float(xs[first - 1]), float(xs[first]))
             found.append((root, root, bool(before < 0)))
     lower, upper = np.array([f[0] for f in found]), np.array([f[1] for f in found])

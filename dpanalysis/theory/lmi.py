@@ -203,12 +203,9 @@ class LyapunovLMI:
         form[:2, :2] -= rate_squared * P
         return form
 
-    def residual(self, rate: float, P: ArrayLike, c: float, c0: float) -> FloatArray:
-        """Return the 3 x 3 matrix whose positive semidefiniteness is the certificate."""
-        return self._residual(rate, np.asarray(P, dtype=float), c, c0)
-
-    def _residual(self, rate: Any, P: Any, c: Any, c0: Any) -> Any:
-        square = rate * rate
+    def residual(self, rate: Any, P: Any, c: Any, c0: Any) -> Any:
+        """Return the 3 x 3 matrix, of floats or fractions, that must be positive semidefinite."""
+        P, square = np.asarray(P), rate * rate
         return c0 * self.X0 + c * (self.X1 + (1 - square) * self.X2) - self.phi(square, P)
 
     def holds(self, rate: float, P: ArrayLike, c: float, c0: float) -> bool:
@@ -228,7 +225,7 @@ class LyapunovLMI:
             blocks = _blocks(system, mu, L)
         lmi = LyapunovLMI(system, mu, L, *map(exact, blocks))  # type: ignore[arg-type]
         P = exact(P)
-        residual = lmi._residual(Fraction(rate), P, Fraction(c), Fraction(c0))
+        residual = lmi.residual(Fraction(rate), P, Fraction(c), Fraction(c0))
         return min(rate, c, c0) >= 0.0 and _is_semidefinite(P) and _is_semidefinite(residual)
 
 

@@ -161,11 +161,7 @@ def nesterov_recursion(iterations: int, step_size: float, mu: float, L: float) -
     iterations = check_int("iterations", iterations, low=1)
     alpha = check_positive("step_size", step_size)
     check_step("step_size", alpha, (1.0 + 1e-12) / L, "1/L")
-    return ErrorRecursion(
-        start=2.0,
-        factors=np.full(iterations, max(0.0, 1.0 - np.sqrt(mu * alpha))),
-        gains=np.full(iterations, alpha * (1.0 + alpha * L)),
-    )
+    return multistage_recursion(np.full(iterations, alpha), None, mu, L)
 
 
 def nesterov_weights(

@@ -10,7 +10,6 @@ is within :func:`tolerated_noise`.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import NamedTuple
 
 from .._validation import check_fraction, check_int, check_number, check_positive
@@ -216,13 +215,13 @@ def tolerated_noise(
     (0.006, 0.0245)
     """
     eps_g, eps_H, _, M = _check_tolerances(eps_g, eps_H, 1.0, M)
-    c, c1, c2 = (check_positive(*each) for each in (("c", c), ("c1", c1), ("c2", c2)))
+    c, c1, c2 = check_positive("c", c), check_positive("c1", c1), check_positive("c2", c2)
     return min(c1 * eps_g, c2 * eps_H**2 / M), c * eps_H
 
 
-def _check_tolerances(eps_g: float, eps_H: float, G: float, M: float) -> Iterator[float]:
-    named = ("eps_g", eps_g), ("eps_H", eps_H), ("G", G), ("M", M)
-    return iter([check_positive(name, value) for name, value in named])
+def _check_tolerances(eps_g: float, eps_H: float, G: float, M: float) -> list[float]:
+    named = {"eps_g": eps_g, "eps_H": eps_H, "G": G, "M": M}
+    return [check_positive(*each) for each in named.items()]
 
 
 # Norms of Gaussian noise, and the Lanczos method (Appendices C and D, with explicit constants)
@@ -305,8 +304,8 @@ def lanczos_iterations(d: int, norm_bound: float, eps: float, failure: float) ->
     27
     """
     check_int("d", d, low=1)
-    for name, value in (("norm_bound", norm_bound), ("eps", eps)):
-        check_positive(name, value)
+    check_positive("norm_bound", norm_bound)
+    check_positive("eps", eps)
     check_number("failure", failure, low=0.0, high=1.0, low_open=True)
     width = 0.5 * math.log(2.75 * d) - math.log(failure)
     steps = width * math.sqrt(norm_bound) / math.sqrt(eps)
