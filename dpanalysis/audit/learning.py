@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import combinations
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -315,12 +315,11 @@ def _distances(p: _Array, q: _Array, size: int, goal: Goal) -> _Array:
     return np.asarray((p - allowed) / np.sqrt(p * (1.0 - p) + slope**2 * q * (1.0 - q)))
 
 
-def learn_event(reader: Reader, first: Any, second: Any, goal: Goal) -> Choice:
+def learn_event(reader: Reader, first: Outcomes, second: Outcomes, goal: Goal) -> Choice:
     """Return the event with the highest merit."""
     # Score, threshold and direction are chosen by two-fold cross-validation: each half evaluates
     # the scores fitted to the other, and the winner is refitted to all runs. With very many runs
     # the first half is used for fitting only. Scores without parameters are evaluated on all runs.
-    first, second = (x if isinstance(x, Outcomes) else reader.read(x) for x in (first, second))
     best, chosen = (-1, -math.inf), None
     for trial in _trials(first, second):
         for counts, make, size in (*_lines(trial), *_unions(trial, reader)):

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .coins import extreme_integers, extreme_uniform
-from .tape import Draw, active_tape, mark_set
+from .tape import COINS, Draw, active_tape, mark_set
 
 # Function, or method of tensors -> its law and the names of its parameters.
 _TORCH: dict[str, tuple[str, tuple[str, ...]]] = {
@@ -52,16 +52,12 @@ def _torch_call(name: str, law: str, names: tuple[str, ...], real: Any) -> Calla
         elif tape.torch_is_drawn:
             state = lambda: torch.random.get_rng_state().numpy().tobytes()  # noqa: E731
         extreme = tape.extreme_stream(key, keyed, state)
-        with tape.paused():
+        with tape.paused(), torch.random.fork_rng(devices=[], enabled=keyed):
             if keyed:
-                with torch.random.fork_rng(devices=[]):
-                    torch.random.default_generator.manual_seed(
-                        int(tape.stream(key).integers(2**62))
-                    )
-                    value = real(*args, **options)
-            else:
-                value = real(*args, **options)
-        if law not in ("normal", "laplace", "exponential", "cauchy", "uniform"):
+                seed = int(tape.stream(key).integers(2**62))
+                torch.random.default_generator.manual_seed(seed)
+            value = real(*args, **options)
+        if law in COINS:
             outcome = None if keyed else repr(value)
             coin = Draw(key, law, False, shape=tuple(value.shape), outcome=outcome)
             shift = name.endswith("_")

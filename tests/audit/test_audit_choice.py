@@ -76,7 +76,8 @@ def test_a_sum_fitted_to_halves_gets_the_threshold_of_the_whole_fit(monkeypatch,
     random = np.random.default_rng(0)
     low, high = (vector(bit, random, 1_500) for bit in (0, 1))
     goal = Goal(ApproximateLimit(0.0), claim=1.0, runs=4_000, quantile=2.3)
-    event, likelier, *_ = learn_event(Reader([low]), low, high, goal)
+    reader = Reader([low])
+    event, likelier, *_ = learn_event(reader, reader.read(low), reader.read(high), goal)
     p, q = (event(vector(bit, random, 20_000)).mean() for bit in (likelier, 1 - likelier))
     assert 0.001 < q < 0.5 * p < 0.45
     # The best half-space of this size has a mu of sqrt 3.
@@ -86,7 +87,8 @@ def test_a_sum_fitted_to_halves_gets_the_threshold_of_the_whole_fit(monkeypatch,
 def test_fewer_samples_than_a_bound_needs_still_choose_a_telling_event():
     low, high = np.zeros(4), np.ones(4)
     goal = Goal(ApproximateLimit(0.0), claim=3.0, runs=4, quantile=6.0)
-    event, likelier, *_ = learn_event(Reader([low]), low, high, goal)
+    reader = Reader([low])
+    event, likelier, *_ = learn_event(reader, reader.read(low), reader.read(high), goal)
     assert event([0.0, 1.0]).tolist() == [likelier == 0, likelier == 1]
 
 
