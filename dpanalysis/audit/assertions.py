@@ -195,24 +195,24 @@ def assert_private(
         check_relation(relation)
     chosen, origin = _pairs(neighbours, dataset, neighbour, relation, claim, pairs)
     share = 1.0 - (1.0 - confidence) / len(chosen)
-    needed = 0
-    if end < math.inf:
+    limited, needed = end < math.inf, 0
+    if limited:
         asked, needed = parse_claim(claim, delta), samples
         with suppress(ValueError):  # if no test can refute the claim, the audit raises
             needed = min(samples, samples_for(asked.limit, asked.level, 1.0 - share))
     shared: dict[str, Any] = {"delta": delta, "relation": relation, "vectorized": vectorized}
     verdicts: list[Verdict] = []
-    each = 0.0  # seconds of a run on both data sets, including learning
+    per_run = 0.0  # seconds of a run on both data sets, including learning
     for number, ((first, second), source) in enumerate(zip(chosen, spawn(rng, len(chosen))), 1):
         audit = partial(verify_privacy, mechanism, first, second, claim, confidence=share, **shared)
         start = time.monotonic()
         stop = start + (end - start) / (len(chosen) - number + 1)
         found: list[Finding] = []
-        most, one, looked = min(seconds, 0.5 * (stop - start)), each, True
-        if end < math.inf and not one:  # the first may import or compile what it needs
-            one = 2.0 * min(_seconds_of_a_run(mechanism, first, vectorized) for _ in range(2))
-        if recording and most > 0.0 and _FIRST * one <= stop - start:
-            recorded = record(mechanism, first, second, claim=claim, seconds=most, **shared)
+        allowed, expected, looked = min(seconds, 0.5 * (stop - start)), per_run, True
+        if limited and not expected:  # the first may import or compile what it needs
+            expected = 2.0 * min(_seconds_of_a_run(mechanism, first, vectorized) for _ in range(2))
+        if recording and allowed > 0.0 and _FIRST * expected <= stop - start:
+            recorded = record(mechanism, first, second, claim=claim, seconds=allowed, **shared)
             # If a pair shows nothing, this is no mistake of the mechanism.
             found = [f for f in recorded.findings if f.kind != "untested"]
             raised = any("nothing was compared" in f.message for f in recorded.findings)
@@ -220,31 +220,30 @@ def assert_private(
             seconds = max(0.0, seconds - (time.monotonic() - start))
         verdict, runs = None, samples
         try:
-            if end < math.inf:
-                runs = _affordable(audit, needed, samples, stop, one, each > 0.0)
+            if limited:
+                runs = _affordable(audit, needed, samples, stop, expected, per_run > 0.0)
             start = time.monotonic()
             if runs >= needed:
                 verdict = audit(samples=runs, rng=source)
         except ValueError as error:
-            if not found and neighbours is None and dataset is None:
+            if not found:
+                if neighbours is not None or dataset is not None:
+                    raise
                 given = f"no neighbours were given, so the data sets are pairs (X, y) {origin}"
                 raise ValueError(f"{error}; {given}") from error
-            if not found:
-                raise
         if verdict is not None:
             verdict = replace(verdict, untested=verdict.untested or not looked)
             if runs < samples:
                 note = f"There was time for {runs:,} of {samples:,} runs"
                 verdict = replace(verdict, notes=(*verdict.notes, note))
-            each = (time.monotonic() - start) / runs
+            verdicts.append(verdict)
+            per_run = (time.monotonic() - start) / runs
         if found or (verdict is not None and verdict.refuted):
             where = (
                 f"Pair {number} of {len(chosen)}, {origin}:\n"
                 f"dataset = {_shown(first)}\nneighbour = {_shown(second)}"
             )
             raise AssertionError(_report(verdict, found, where))
-        if verdict is not None:
-            verdicts.append(verdict)
     if not verdicts:
         raise AssertionError(
             f"untested: time_limit={time_limit:g} leaves no time for the {needed:,} runs of a pair "

@@ -286,31 +286,9 @@ class _Judge:
         runs = replayer.pairs(0, _RUNS)
         assert runs is not None
         self.runs, self.usual = runs, runs[0] + runs[1]
-        self.again = again = replayer.run(0, 0)
-        if not equal(again, runs[0][0]):
-            kept = (part for run in (again, runs[0][0]) for part in run.others)
-            iterator = next((part for part in kept if isinstance(part, Iterator)), None)
-            if iterator is not None:
-                kind = type(iterator).__name__
-                note = f"the output holds a {kind}, which is not read: return a list"
-                return Recording(name, (), not_followed=(note,))
-            note = (
-                "two runs with the same recorded noise differ: the mechanism has random numbers "
-                "from C code, from the time, or from a generator that it keeps where this does not "
-                "look: draw from the rng that is passed; nothing was compared"
-            )
-            seeded = tuple(
-                f"{Path(file).name}:{line}: a source is seeded with {seed} in every run"
-                for file, line, seed in self._constant_seeds()
-            )
-            for file, line, first, last in rising_seeds([*chain(*zip(*runs)), again]):
-                self._find(
-                    "seed",
-                    f"a source is seeded with numbers that rise from call to call, {first} to "
-                    f"{last}, such as a count or the time: who guesses them can draw the noise",
-                    (file, line),
-                )
-            return Recording(name, tuple(self.findings), not_followed=(note, *seeded))
+        self.again = replayer.run(0, 0)
+        if not equal(self.again, runs[0][0]):
+            return self._unrepeatable(name)
         if all(run.others and isinstance(run.others[0], Raised) for run in self.usual):
             raised = f"every run {runs[0][0].others[0]}: {replayer.error}; it is called as "
             raised += "mechanism(dataset, rng, size), without size if vectorized=False"
@@ -357,6 +335,32 @@ class _Judge:
             looked,
             tuple(dict.fromkeys(self.notes)),
         )
+
+    def _unrepeatable(self, name: str) -> Recording:
+        """Return the result where two runs with the same noise differ, with possible reasons."""
+        kept = (*self.again.others, *self.runs[0][0].others)
+        iterator = next((part for part in kept if isinstance(part, Iterator)), None)
+        if iterator is not None:
+            kind = type(iterator).__name__
+            note = f"the output holds a {kind}, which is not read: return a list"
+            return Recording(name, (), not_followed=(note,))
+        note = (
+            "two runs with the same recorded noise differ: the mechanism has random numbers "
+            "from C code, from the time, or from a generator that it keeps where this does not "
+            "look: draw from the rng that is passed; nothing was compared"
+        )
+        seeded = tuple(
+            f"{Path(file).name}:{line}: a source is seeded with {seed} in every run"
+            for file, line, seed in self._constant_seeds()
+        )
+        for file, line, first, last in rising_seeds([*chain(*zip(*self.runs)), self.again]):
+            self._find(
+                "seed",
+                f"a source is seeded with numbers that rise from call to call, {first} to "
+                f"{last}, such as a count or the time: who guesses them can draw the noise",
+                (file, line),
+            )
+        return Recording(name, tuple(self.findings), not_followed=(note, *seeded))
 
     def _find(self, kind: str, message: str, key: Any) -> None:
         file, line = self.home if key is None else key[:2]
