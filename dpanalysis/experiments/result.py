@@ -170,8 +170,7 @@ class Result:
         """
         check_int("replicates", replicates, low=1)
         check_choice("accountant", accountant, ACCOUNTANTS)
-        if delta is None or np.ndim(delta) == 0:
-            return self._epsilon(self._delta(delta), replicates, accountant)
+        delta = self._delta(delta)
         return at_each(lambda each: self._epsilon(each, replicates, accountant), delta)
 
     def _epsilon(self, delta: float, replicates: int, accountant: str) -> float:

@@ -1,12 +1,10 @@
 """Guards, which grant or refuse releases: ``Filter`` and ``Plan``.
 
 A :class:`Filter` grants events that are chosen adaptively during a run, a :class:`Plan` events
-fixed in advance. Both compare with a relative slack of 1e-9, which absorbs the rounding of costs:
-a budget of 1 may be exceeded by 1e-9, and no more, since sums of costs are compensated. Both
-charge under a lock: two threads that spend from one guard are never granted the same remainder. A
-copy of a guard, in this process or another, would be a second budget: it can be inspected, and
-refuses to spend. A fork copies without a call that could be intercepted, so a guard records the
-process that created it.
+fixed in advance. Both charge under a lock, and compare with a relative slack of 1e-9 for the
+rounding of costs; no more, since sums of costs are compensated. A copy of a guard would be a second
+budget: it can be inspected, and refuses to spend. A fork copies without a call that could be
+intercepted, so a guard records the process that created it.
 """
 
 from __future__ import annotations

@@ -20,9 +20,6 @@ and its output rounded.
 *The answer f(D)* is a vector of doubles, which are real numbers. How far a record can move them
 because of rounding is part of the sensitivity that is charged (``PublicFacts.rounding``).
 
-*The noise Z* is a vector of real numbers (:mod:`dpanalysis.privacy.exact_noise`): never stored, but
-known to any precision required.
-
 *The release* is :math:`F(f(D) + \sigma Z)`, with
 
 .. math:: F(t) = \text{the double next to } g \lfloor t/g + 1/2 \rfloor

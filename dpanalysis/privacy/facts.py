@@ -155,11 +155,7 @@ class PublicFacts:
         return self.n + 1 if self.max_records is None else self.max_records
 
     def record_sensitivity(self, order: int, clipping: Any = None) -> float:
-        """Return the sensitivity of the SUM of gradients in the norm ``order``.
-
-        Replacing a record moves the sum by at most twice the bound on one gradient,
-        adding or removing it by at most once that bound.
-        """
+        """Return the sensitivity of the SUM of gradients in the norm ``order``."""
         if self.declared_sensitivity is not None:
             return self.declared_sensitivity
         bound = self.gradient_bounds[order - 1]

@@ -32,9 +32,11 @@ def html_table(rows: Iterable[tuple[str, str]]) -> str:
     return "\n".join(["<table>", *cells, "</table>"])
 
 
-def at_each(cost: Callable[[float], float], deltas: ArrayLike) -> np.ndarray:
-    """Return the cost at every delta of an array, in the shape of the array."""
-    return np.asarray(np.vectorize(cost, otypes=[np.float64])(check_reals("delta", deltas)))
+def at_each(cost: Callable[[Any], float], delta: ArrayLike) -> Any:
+    """Return the cost at a delta, or at every one of an array, in the shape of the array."""
+    if np.ndim(delta) == 0:
+        return cost(delta)
+    return np.asarray(np.vectorize(cost, otypes=[np.float64])(check_reals("delta", delta)))
 
 
 class Ledger:
@@ -99,8 +101,6 @@ class Ledger:
 
         At every value of an array ``delta``.
         """
-        if np.ndim(delta) == 0:
-            return epsilon(self, delta, self.relation, accountant)  # type: ignore[arg-type]
         return at_each(lambda each: epsilon(self, each, self.relation, accountant), delta)
 
     def delta(self, epsilon: ArrayLike) -> Any:

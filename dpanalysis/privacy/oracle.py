@@ -216,7 +216,7 @@ class PrivateOracle:
         self._batch_sources = [batch for _, batch in pairs]
         self._facts = facts
         self._check_problem = _CheckOnce(problem, facts)
-        self._checked = False
+        self._seeds_claimed = False
         self._ledger = Ledger(facts.relation)
         self._update_noise_kind()
         self._last_event: tuple[Any, ...] = ()
@@ -420,7 +420,7 @@ class PrivateOracle:
         whole = composed(noisy)
         check_event(whole, self._facts.relation)
         self._check_problem()
-        if not self._checked:
+        if not self._seeds_claimed:
             self._claim_seeds()
         if self._guard is not None:
             self._guard.spend(whole)
@@ -433,7 +433,7 @@ class PrivateOracle:
         if isinstance(self._guard, NonCopyableGuard):
             for source in self._noise_sources + self._batch_sources:
                 self._guard.claim_seed(source)
-        self._checked = True
+        self._seeds_claimed = True
 
     def _check_process(self) -> None:
         if self._process != os.getpid():
