@@ -30,7 +30,7 @@ _SIMPLEX = 0.1
 # Replaces infinity in the local optimizer, which subtracts values.
 _INFINITY = 1e300
 # Divergences below this are rounding errors of laws that should be equal.
-_NOTHING = 1e-16
+_NEGLIGIBLE = 1e-16
 
 
 @dataclass(frozen=True)
@@ -172,7 +172,7 @@ def quotient(bound: float, exact: float, error: float = 0.0, *, tolerance: float
     """
     if math.isnan(bound) or not exact >= 0.0:
         raise ArithmeticError(f"cannot compare the bound {bound!r} with the exact value {exact!r}")
-    if exact + error < _NOTHING:
+    if exact + error < _NEGLIGIBLE:
         exact = error = 0.0
     # Relative to the larger number: far below the bound, a rough exact value is enough.
     if not error <= tolerance * max(bound, exact):

@@ -23,12 +23,12 @@ from .outcomes import Outcomes, Reader, as_batch
 __all__ = [
     "ApproximateLimit",
     "Cells",
+    "CellsEvent",
     "GaussianLimit",
     "Limit",
-    "Line",
     "OutcomeEvent",
     "Score",
-    "Union",
+    "ThresholdEvent",
     "unit_of",
     "values_of",
 ]
@@ -156,9 +156,9 @@ class Cells:
         codes: tuple[np.ndarray | None, np.ndarray | None],
         atoms: int,
         bins: int = 64,
-        more: float = 0.5,
+        pseudocount: float = 0.5,
     ) -> Cells:
-        """Learn the cells from scores on the two inputs; ``more`` counts are added to each."""
+        """Learn the cells from scores on the two inputs; a pseudocount is added to each count."""
         pooled = np.concatenate(scores)
         pooled = np.sort(pooled[~np.isnan(pooled)])
         repeated = _repeated(pooled)
@@ -175,7 +175,8 @@ class Cells:
             np.bincount(cells.index(s, c), minlength=cells.ratios.size)
             for s, c in zip(scores, codes)
         )
-        ratios = np.log((first + more) / first.sum()) - np.log((second + more) / second.sum())
+        ratios = np.log((first + pseudocount) / first.sum())
+        ratios -= np.log((second + pseudocount) / second.sum())
         return cls(edges, repeated, np.where(first + second > 0, ratios, 0.0))
 
 
@@ -298,7 +299,7 @@ _PIECES = 6  # most pieces of an event that are printed
 
 
 @dataclass(frozen=True, eq=False)
-class Line:
+class ThresholdEvent:
     """Outcomes whose score is at least, or less than, a threshold."""
 
     score: Score
@@ -320,7 +321,7 @@ class Line:
 
 
 @dataclass(frozen=True, eq=False)
-class Union:
+class CellsEvent:
     """Outcomes that lie in some of the cells of a score."""
 
     score: Score | None
@@ -367,7 +368,7 @@ def _number(value: float) -> str:
 class OutcomeEvent:
     """A set of outcomes; calling it on outputs returns which of them it contains."""
 
-    def __init__(self, test: Line | Union, reader: Reader) -> None:
+    def __init__(self, test: ThresholdEvent | CellsEvent, reader: Reader) -> None:
         self._test, self._reader = test, reader
 
     def __call__(self, outputs: Any) -> np.ndarray:

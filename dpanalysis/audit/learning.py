@@ -21,17 +21,17 @@ from scipy import special
 from .events import (
     Additive,
     Cells,
+    CellsEvent,
     Coordinate,
     Limit,
-    Line,
     Linear,
     LogisticScore,
     Norm,
     OutcomeEvent,
     Rows,
     Score,
+    ThresholdEvent,
     Trees,
-    Union,
     bounded,
     row_keys,
     unit_of,
@@ -231,12 +231,12 @@ _TAIL_RANKS = 24  # thresholds tried in each tail, at ranks 1, 2, 3, 5, 8, ...
 _THRESHOLDS = 256  # thresholds tried in between
 _CROSSED = 1 << 14  # most runs of a half for two-fold cross-validation
 _CHARGE = 2.0  # standard errors subtracted from estimates, against selection bias
-_MORE = (0.5, 8.0)  # pseudocounts of cells that are tried, against selection bias of rare cells
+_PSEUDOCOUNTS = (0.5, 8.0)  # of cells; both are tried, against selection bias of rare cells
 _MANY_CELLS = 16  # number of repeated values and atoms from which both pseudocounts are tried
 _LUCK = 1.0  # standard errors by which a chance to refute must exceed an even one
 # Pseudocounts of rates: the center of Wilson's interval at 95%, and more with few runs, since
 # otherwise rare events win too often by chance.
-_MOVED, _MOVED_FEW = 4.0, 3_000.0
+_RATE_PSEUDOCOUNT, _WITH_FEW_RUNS = 4.0, 3_000.0
 POWER = 1.2816  # normal quantile at 90%: nine in ten repetitions reach this bound
 
 _Array: TypeAlias = NDArray[np.float64]
@@ -308,7 +308,7 @@ def _bounds(p: _Array, q: _Array, size: int, goal: Goal, charge: float) -> _Arra
 
 def _distances(p: _Array, q: _Array, size: int, goal: Goal) -> _Array:
     """Return each pair's distance above the claim's curve, in standard deviations of one run."""
-    k = (_MOVED + _MOVED_FEW / size) / size
+    k = (_RATE_PSEUDOCOUNT + _WITH_FEW_RUNS / size) / size
     p, q = (p + 0.5 * k) / (1.0 + k), (q + 0.5 * k) / (1.0 + k)
     allowed = goal.limit.most(q, goal.claim)
     slope = goal.limit.slope(allowed, q)
@@ -391,7 +391,9 @@ def _ranked(first: Outcomes, second: Outcomes) -> _Scores:
 
 
 # Counts of many events on both inputs, a function index -> event, and the runs of each input.
-_Family: TypeAlias = tuple[tuple[np.ndarray, np.ndarray], Callable[[int], "Line | Union"], int]
+_Family: TypeAlias = tuple[
+    tuple[np.ndarray, np.ndarray], Callable[[int], "ThresholdEvent | CellsEvent"], int
+]
 
 
 def _lines(trial: _Trial) -> Iterator[_Family]:
@@ -416,8 +418,8 @@ def _lines(trial: _Trial) -> Iterator[_Family]:
     location, scale = unit_of(final)
     kept = thresholds if trial.scores is not None else location + scale * thresholds
 
-    def line(above: bool) -> Callable[[int], Line]:
-        return lambda place: Line(final, float(kept[place]), above)
+    def line(above: bool) -> Callable[[int], ThresholdEvent]:
+        return lambda place: ThresholdEvent(final, float(kept[place]), above)
 
     size = scores[0].size
     yield (below[0], below[1]), line(False), size
@@ -437,19 +439,20 @@ def _unions(trial: _Trial, reader: Reader) -> Iterator[_Family]:
     # In each fold, ratios are learned from one part and events are counted in the other.
     names = tuple(reader.name(code) for code in range(1, reader.atoms + 1))
 
-    def learned(part: _Pair, scores: _Scores, more: float) -> Cells:
-        return Cells.fit(scores, (part[0].codes, part[1].codes), reader.atoms, more=more)
+    def learned(part: _Pair, scores: _Scores, pseudocount: float) -> Cells:
+        codes = part[0].codes, part[1].codes
+        return Cells.fit(scores, codes, reader.atoms, pseudocount=pseudocount)
 
     folds = trial.folds
     if len(folds) > 1:
         first, second = (Outcomes.join([fold.held[side] for fold in folds]) for side in (0, 1))
         scores = _scores(trial.score, (first, second))
-    for more in _MORE:
-        parts = [learned(fold.fit, fold.fit_scores, more) for fold in folds]
+    for pseudocount in _PSEUDOCOUNTS:
+        parts = [learned(fold.fit, fold.fit_scores, pseudocount) for fold in folds]
         final = parts[0]
         if len(folds) > 1:
             # So a cell seen on one input only has the same ratio in all runs as in a half.
-            final = learned((first, second), scores, more * len(folds))
+            final = learned((first, second), scores, pseudocount * len(folds))
         yield from _unions_of(trial.score, folds, parts, final, names)
         if final.repeated.size + len(names) < _MANY_CELLS:
             return  # all cells are frequent
@@ -478,14 +481,14 @@ def _unions_of(
     allowed = _eligible(final, score, len(names))
     known = final.ratios[allowed]
 
-    def union(large: bool) -> Callable[[int], Union]:
-        def make(place: int) -> Union:
+    def union(large: bool) -> Callable[[int], CellsEvent]:
+        def make(place: int) -> CellsEvent:
             # Ratios from more runs are less extreme, so ensure that at least one cell is included.
             level = levels[place]
             if known.size:
                 level = min(level, known.max()) if large else max(level, known.min() + 2e-9)
             included = ((final.ratios >= level - 1e-9) == large) & allowed
-            return Union(score, final, included, names)
+            return CellsEvent(score, final, included, names)
 
         return make
 

@@ -151,13 +151,13 @@ def allocation_certificate(
             f"and Nesterov have, got {method!r}"
         )
     eigenvalues, _ = as_spectrum(spectrum, name="spectrum")
-    halves = 0.5 * eigenvalues if weights is None else check_array("weights", weights, low=0.0)
-    if halves.shape not in ((), eigenvalues.shape):
+    weight = 0.5 * eigenvalues if weights is None else check_array("weights", weights, low=0.0)
+    if weight.shape not in ((), eigenvalues.shape):
         raise ValueError(
-            f"weights must be a number or of shape {eigenvalues.shape}, got {halves.shape}"
+            f"weights must be a number or of shape {eigenvalues.shape}, got {weight.shape}"
         )
     with np.errstate(over="ignore", invalid="ignore"):
-        response = _last_response(method, eigenvalues) * np.sqrt(halves)
+        response = _last_response(method, eigenvalues) * np.sqrt(weight)
     if not np.isfinite(response).all() or not np.abs(response).max() < 1e150:
         raise ValueError(f"method must not diverge on this spectrum, {method!r} does")
     if not response.any():

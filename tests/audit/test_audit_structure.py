@@ -182,7 +182,9 @@ def test_a_union_is_not_empty_where_all_runs_make_ratios_less_extreme(large):
     fold = learning._Fold(score, runs, runs, scores, scores)
     parts = [Cells.fit(scores, (None, None), 0)]
     families = list(
-        learning._unions_of(score, [fold], parts, Cells.fit(scores, (None, None), 0, more=90.0), ())
+        learning._unions_of(
+            score, [fold], parts, Cells.fit(scores, (None, None), 0, pseudocount=90.0), ()
+        )
     )
     (counts, make, size) = families[0 if large else 1]
     for place in range(counts[0].size - 1 + large):
