@@ -15,7 +15,7 @@ import sys
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
@@ -152,8 +152,8 @@ class Reader:
             if isinstance(output, (numbers.Real, np.bool_)):
                 return False
             if len(uneven) <= _MANY_COLLECTIONS and is_collection(output):
-                numbers_ = _as_numbers(output)
-                if numbers_ is None or numbers_.shape != self.shape:
+                array = _as_numbers(output)
+                if array is None or array.shape != self.shape:
                     uneven.add(hashable(output))
         return len(uneven) > _MANY_COLLECTIONS
 
@@ -204,11 +204,11 @@ class Reader:
                     known[output] = self._code(output)
                 codes[i] = known[output]
                 continue
-            numbers_ = _as_numbers(output)
-            if numbers_ is not None and numbers_.shape == self.shape:
-                values[i] = numbers_.reshape(-1)
+            array = _as_numbers(output)
+            if array is not None and array.shape == self.shape:
+                values[i] = array.reshape(-1)
             else:
-                codes[i] = self._code(_atom(output, numbers_))
+                codes[i] = self._code(_atom(output, array))
         return Outcomes(values, codes if codes.any() else None)
 
     def _read_entries(self, entries: Entries, outputs: list[Any]) -> Outcomes:
@@ -271,9 +271,9 @@ def _first_shape(batch: Batch) -> tuple[int, ...] | None:
     if isinstance(batch, np.ndarray):
         return batch.shape[1:] if batch[:1].size else None
     for output in batch:
-        numbers_ = _as_numbers(output)
-        if numbers_ is not None:
-            return numbers_.shape
+        array = _as_numbers(output)
+        if array is not None:
+            return array.shape
     return None
 
 
@@ -312,10 +312,10 @@ def _as_numbers(output: Any) -> np.ndarray | None:
     return None
 
 
-def _atom(output: Any, numbers_: np.ndarray | None) -> Hashable:
+def _atom(output: Any, array: np.ndarray | None) -> Hashable:
     """Return a hashable key for one output that is not a vector of the usual shape."""
-    if numbers_ is not None and (numbers_.dtype.kind == "f" or numbers_.size > _LONGEST_SEQUENCE):
-        return _Shape(numbers_.shape)
+    if array is not None and (array.dtype.kind == "f" or array.size > _LONGEST_SEQUENCE):
+        return _Shape(array.shape)
     return hashable(output)
 
 
@@ -325,14 +325,20 @@ def _atom(output: Any, numbers_: np.ndarray | None) -> Hashable:
 _RECORD = "records"  # the kind of records that are dictionaries, mixed texts and numbers, ...
 
 
+class _Records(NamedTuple):
+    """The shapes of a record's parts (or what it is), and a hashable key of every record."""
+
+    kind: tuple[Any, ...]
+    keys: list[Any]
+
+
 def check_neighbours(
     dataset: Any, neighbour: Any, relation: str | None = None, default: str | None = None
 ) -> None:
     """Raise unless the two data sets are neighbours, as far as their types show records."""
     first, second = _records(dataset, relation), _records(neighbour, relation)
-    if (first and first[0]) != (second and second[0]) and all(
-        isinstance(data, list) for data in (dataset, neighbour)
-    ):  # rows of different lengths
+    listed = isinstance(dataset, list) and isinstance(neighbour, list)
+    if listed and (first and first.kind) != (second and second.kind):  # rows of different lengths
         first, second = _listed(dataset), _listed(neighbour)
     if (first is None) != (second is None):
         kinds = [type(data).__name__ for data in (dataset, neighbour)]
@@ -343,22 +349,22 @@ def check_neighbours(
         if _equal(dataset, neighbour):
             raise ValueError("dataset and neighbour must differ, they are equal")
         return
-    if first[0] != second[0]:
+    if first.kind != second.kind:
         raise ValueError(
             "dataset and neighbour must have records of one kind, "
-            f"got {_describe(first[0])} and {_describe(second[0])}"
+            f"got {_describe(first.kind)} and {_describe(second.kind)}"
         )
-    entries = first[0] == ((),)
-    keys, other = first[1], second[1]
-    if relation is None and entries and len(keys) == len(other) and keys != other:
-        return
-    wanted = relation or (None if entries else default)
-    _compare(keys, other, wanted, "entry" if entries else "row")
+    keys, other = first.keys, second.keys
+    if first.kind != ((),):
+        _compare(keys, other, relation or default, "row", "rows")
+    elif relation or len(keys) != len(other) or keys == other:  # else numbers, perhaps statistics
+        _compare(keys, other, relation, "entry", "entries")
 
 
-def _compare(keys: list[Any], other: list[Any], relation: str | None, what: str) -> None:
+def _compare(
+    keys: list[Any], other: list[Any], relation: str | None, what: str, several: str
+) -> None:
     lengths = f"they have {len(keys)} and {len(other)}"
-    several = {"row": "rows", "entry": "entries"}[what]
     if relation is None:
         relation = REPLACE_ONE if len(keys) == len(other) else ADD_OR_REMOVE_ONE
     if relation == REPLACE_ONE:
@@ -398,11 +404,11 @@ def _describe(kind: tuple[Any, ...]) -> str:
     return " and ".join(names.get(shape, f"rows of shape {shape}") for shape in kind)
 
 
-def _listed(data: list[Any]) -> tuple[Any, list[Any]]:
-    return (_RECORD,), [hashable(record) for record in data]
+def _listed(data: list[Any]) -> _Records:
+    return _Records((_RECORD,), [hashable(record) for record in data])
 
 
-def _records(data: Any, relation: str | None) -> tuple[Any, list[Any]] | None:
+def _records(data: Any, relation: str | None) -> _Records | None:
     """Return the kind of the records and a hashable key of each, or None for opaque data."""
     if isinstance(data, list) and data and all(isinstance(x, (dict, set)) for x in data):
         return _listed(data)
@@ -419,7 +425,7 @@ def _records(data: Any, relation: str | None) -> tuple[Any, list[Any]] | None:
             )
     kind = tuple(part.shape[1:] for part in parts)
     keys = [_keys(part) for part in parts]
-    return kind, keys[0] if len(keys) == 1 else list(zip(*keys))
+    return _Records(kind, keys[0] if len(keys) == 1 else list(zip(*keys)))
 
 
 def _parts(data: Any) -> list[Any] | None:
