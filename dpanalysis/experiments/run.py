@@ -155,18 +155,18 @@ def minimize(
         raise TypeError(f"callback must be callable or None, got {callback!r}")
     if not isinstance(method, Method):
         raise TypeError(f"method must be one of dpanalysis.methods, got {method!r}")
-    shared, agreed = _shared(budget, method, replicates)
+    shared, run_budget = _shared(budget, method, replicates)
     path = check_path(checkpoint, resume)
     if path is not None:
         check_resumable(method, budget, replicates)
     if resume is not None:
         check_rng_again(rng)
-    facts = problem.facts(_relation(method.sampling, agreed))
+    facts = problem.facts(_relation(method.sampling, run_budget))
     method.sampling.validate(facts.n)  # the public number: an error must not reveal the true one
-    _check_budget(facts, agreed)
+    _check_budget(facts, run_budget)
     w = _start("w0", np.zeros(facts.d) if w0 is None else w0, facts.d, replicates)
     recorders = choose_recorders(record, problem)
-    loop = Loop(method, facts, agreed, shared, accountant)
+    loop = Loop(method, facts, run_budget, shared, accountant)
     random = mechanisms.spawn(rng, len(w))
     oracles = loop.oracles(problem, random)
     oracles[0].check_clipping(method.clipping)
@@ -184,7 +184,7 @@ def minimize(
         "problem": fingerprint_problem(problem, facts, source == "seeded"),
         "method": fingerprint(method),
         "plan": fingerprint(loop.plan),
-        "budget": fingerprint(agreed),
+        "budget": fingerprint(run_budget),
         "accountant": accountant,
         "replicates": len(w),
         "w0": fingerprint(None if w0 is None else np.asarray(w0, dtype=np.float64)),

@@ -291,13 +291,13 @@ def _compute_all(
     todo: list[_Cell], function: Callable[..., Any], settings: Any, jobs: int | None, bar: Any
 ) -> dict[str, str]:
     """Compute and store cells until a write fails; return tracebacks by identity."""
-    kept, traces, until = bar.n, dict[str, str](), sweep_limits()
-    unkept: list[OSError] = []
+    before, limits = bar.n, sweep_limits()
+    traces, write_errors = dict[str, str](), list[OSError]()
     # A worker on another machine may not see the folder, so this process writes its results.
     tasks = [(cell, function, settings, not backends.are_remote()) for cell in todo]
 
     def may_begin() -> bool:
-        return not unkept and until.may_begin()
+        return not write_errors and limits.may_begin()
 
     try:
         with bar, closing(backends.results(_compute, tasks, jobs, may_begin)) as outcomes:
@@ -306,21 +306,21 @@ def _compute_all(
                 if isinstance(outcome, Finished):
                     outcome = cell.keep(outcome)
                 if isinstance(outcome, OSError):
-                    unkept.append(outcome)
+                    write_errors.append(outcome)
                 elif outcome is not None:
                     traces[cell.identity] = _DIED if outcome is backends.LOST else outcome
                 bar.update()
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(_progress(todo, kept, bar.total)) from None
-    if unkept:
-        error = unkept[0]
-        said = f"{error.strerror or error}: {_progress(todo, kept, bar.total)}"
-        raise OSError(error.errno, said) from error
+        raise KeyboardInterrupt(_progress(todo, before, bar.total)) from None
+    if write_errors:
+        error = write_errors[0]
+        message = f"{error.strerror or error}: {_progress(todo, before, bar.total)}"
+        raise OSError(error.errno, message) from error
     return traces
 
 
-def _progress(todo: list[_Cell], kept: int, total: int) -> str:
-    finished = kept + sum(cell.path.exists() for cell in todo)
+def _progress(todo: list[_Cell], before: int, total: int) -> str:
+    finished = before + sum(cell.path.exists() for cell in todo)
     return f"{finished} of {total} cells are finished and kept in {todo[0].path.parent}"
 
 
