@@ -19,8 +19,7 @@ A number outside the range that a docstring states raises ValueError.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -180,13 +179,7 @@ class Threshold:
 
         ``wanted`` is public and enters last: a large one would otherwise round away the noise.
         """
-        if isinstance(self._random, SystemRandom):
-            fresh = exact_noise.LAWS[self._law](self._random, 1)
-            terms = [(self._query_scale, fresh, 0), (-self._scale, self._noise, 0)]
-            # NaN, of a penalty that overflows, is never reached: no number of digits decides it.
-            return not math.isnan(wanted) and exact_noise.positive([value, -wanted], terms)
-        noise = noisy(self._random, [value], self._law, self._query_scale)
-        return bool(float(noise[0]) - self._height >= wanted)
+        return next(self._reaching(np.array([value]), wanted), None) is not None
 
     def first(self, values: ArrayLike, wanted: float) -> int | None:
         """Return the index of the first of values (K,) that is :meth:`reached`, None without one.
@@ -195,20 +188,23 @@ class Threshold:
         """
         values = np.asarray(values, dtype=np.float64)
         for lo in range(0, values.size, _COMPARED):
-            block = values[lo : lo + _COMPARED]
-            if isinstance(self._random, SystemRandom):
-                noise = exact_noise.LAWS[self._law](self._random, block.size)
-                terms = (self._query_scale, noise), (-self._scale, self._noise)
-                for i in exact_noise.not_below(block, wanted, *terms):
-                    each = [(self._query_scale, noise, i), (-self._scale, self._noise, 0)]
-                    if exact_noise.positive([float(block[i]), -wanted], each):
-                        return lo + int(i)
-                continue
-            noisy_values = noisy(self._random, block, self._law, self._query_scale)
-            above = np.flatnonzero(noisy_values - self._height >= wanted)
-            if above.size:
-                return lo + int(above[0])
+            for i in self._reaching(values[lo : lo + _COMPARED], wanted):
+                return lo + i
         return None
+
+    def _reaching(self, values: np.ndarray, wanted: float) -> Iterator[int]:
+        """Yield the indices of the values that, each with fresh noise, are reached."""
+        if not isinstance(self._random, SystemRandom):
+            noisy_values = noisy(self._random, values, self._law, self._query_scale)
+            yield from np.flatnonzero(noisy_values - self._height >= wanted).tolist()
+            return
+        noise = exact_noise.LAWS[self._law](self._random, values.size)
+        terms = (self._query_scale, noise), (-self._scale, self._noise)
+        # None for NaN, of a penalty that overflows: no number of digits would decide it.
+        for i in exact_noise.not_below(values, wanted, *terms):
+            each = [(self._query_scale, noise, i), (-self._scale, self._noise, 0)]
+            if exact_noise.positive([float(values[i]), -wanted], each):
+                yield int(i)
 
 
 def smallest(
