@@ -449,7 +449,7 @@ def samples_for(limit: Limit, claim: float, miss: float) -> int:
     while runs < _LEARN and log_p_value(counts, limit, claim, miss)[0] > math.log(miss):
         runs += 1 + runs // 1_000
         counts = Counts(runs, 0, runs, 1.0)
-    samples = max(_FEWEST, runs + max(0, min(_learned(runs, miss), _LEARN) - 1))
+    samples = max(_FEWEST, runs + _learned(runs, miss) - 1)
     while samples - _learned(samples, miss) < runs:
         samples += max(1, (runs - samples + _learned(samples, miss)) // 2)
     return samples
