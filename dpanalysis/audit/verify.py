@@ -341,18 +341,15 @@ def verify_privacy(
     :math:`P(M(D) \in S) \le e^\epsilon P(M(D') \in S) + \delta`, so any event bounds epsilon
     from below by :math:`\ln((p - \delta)/q)`. The mechanism runs ``samples`` times on each of
     the two inputs. From some of the runs (a quarter, or more at a low confidence; at most
-    262,144, or 65,536 for vectors) an event is learned. Candidates are likelihood-ratio sets of
-    the output, of its coordinates, projections and norms, of the pairs of coordinates that differ
-    most, of prefixes if values repeat, and of classifiers trained on it (with scikit-learn also
-    gradient-boosted trees). The choice is the event with the best expected bound after a charge
-    for its uncertainty or, if no event promises a bound above the claim, the event most likely to
-    refute it. This one event is counted in the other runs, in the direction chosen before, and
-    both counts are tested jointly (:mod:`.counting`): exactly, not by an approximation. Unless
-    ``samples`` is very large or very small there are two stages: an event that seems to refute the
-    claim is learned from fewer runs and counted in as many, the final event is learned from all of
-    these, and both tests are combined. So whatever was learned, a correct mechanism is refuted
-    with probability at most 1 - ``confidence``. If the release can be assumed Gaussian,
-    :func:`verify_gaussian` needs fewer runs.
+    262,144, or 65,536 for vectors) an event is learned: a likelihood-ratio set of the output, of
+    its coordinates, pairs, projections, norms or prefixes, or of a classifier trained on it (with
+    scikit-learn also gradient-boosted trees). It is the event with the best expected bound or, if
+    none promises a bound above the claim, the one most likely to refute it. This one event is
+    counted in the other runs, and both counts are tested jointly and exactly (:mod:`.counting`).
+    Usually there are two stages: an event is learned from fewer runs and counted in as many, the
+    final one is learned from all of these, and both tests are combined. Whatever was learned, a
+    correct mechanism is refuted with probability at most 1 - ``confidence``. If the release can be
+    assumed Gaussian, :func:`verify_gaussian` needs fewer runs.
 
     A :class:`GaussianPrivacy` claims a whole trade-off curve: a pair (p, q) refutes it if
     :math:`p > \Phi(\Phi^{-1}(q) + \mu)`. Nothing is assumed about the outputs. Common events
