@@ -13,10 +13,8 @@ import copy
 import math
 import os
 import threading
-from collections.abc import Callable
-from functools import partial
 from itertools import groupby
-from operator import itemgetter, methodcaller
+from operator import itemgetter
 from typing import Any, Protocol
 
 import numpy as np
@@ -158,7 +156,7 @@ class Filter(NonCopyableGuard):
         super().__init__()
         self.budget = check_budget(budget)
         self.order = None if order is None else check_number("order", order, low=1, low_open=True)
-        if budget.rho is not None or (budget.delta == 0.0):
+        if budget.rho is not None or budget.delta == 0.0:
             if order is not None:
                 raise ValueError(f"order is for budgets with delta > 0, got {order!r}")
             self.notion, self.limit = "pure" if budget.rho is None else "zcdp", budget.limit
@@ -173,9 +171,6 @@ class Filter(NonCopyableGuard):
                     f"order {a:g} leaves no budget: converting at delta = {budget.delta:g} "
                     f"alone costs {slack:g} of epsilon = {budget.limit:g}; take a larger order"
                 )
-        self._cost: Callable[[Event], float] = methodcaller(f"{self.notion}_cost")
-        if self.notion == "rdp":
-            self._cost = partial(_renyi_cost, np.array([self.order]))
         self.is_branch = False
         self._spent = 0.0
         self._compensation = 0.0  # rounding error of ``spent``, as in Kahan summation
@@ -191,7 +186,10 @@ class Filter(NonCopyableGuard):
         known = self._known.get(event) if event.immutable else None
         if known is not None:
             return known
-        value = float(self._cost(event))
+        if self.order is None:
+            value = float(event.pure_cost() if self.notion == "pure" else event.zcdp_cost())
+        else:
+            value = float(event.rdp_cost(np.array([self.order]))[0])
         if not value >= 0.0:
             raise ValueError(
                 f"an event must cost 0 or more, {event!r} says that it costs {value!r}"
@@ -277,10 +275,6 @@ class Filter(NonCopyableGuard):
     def __repr__(self) -> str:
         at = "" if self.order is None else f" at order {self.order:g}"
         return f"Filter({self.notion}{at}: {self.spent:.6g} of {self.limit:.6g} spent)"
-
-
-def _renyi_cost(order: np.ndarray, event: Event) -> float:
-    return float(event.rdp_cost(order)[0])
 
 
 # Plans: events fixed in advance

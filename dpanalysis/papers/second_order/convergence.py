@@ -436,9 +436,9 @@ def failed_searches(effort: Effort) -> Iterator[Evidence]:
     least: dict[str, list[float]] = {"fallback": [], "gradient": [], "curvature": [], "factors": []}
     for c1, c2, c, share, b, at in effort.random().uniform(size=(effort.cases(2000, 50_000), 6)):
         total = 3.001 * max(c2 + c, 1.0)
-        given = 0.499 * c1, c2 / total, c / total, 0.999 * share
-        c_H = given[3] * (1.0 - given[2] - math.sqrt(8.0 * given[1] / 3.0))
-        t1, t2 = theory.curvature_roots(given[2], given[1], c_H)
+        given = c1, c2, c, share = 0.499 * c1, c2 / total, c / total, 0.999 * share
+        c_H = share * (1.0 - c - math.sqrt(8.0 * c2 / 3.0))
+        t1, t2 = theory.curvature_roots(c, c2, c_H)
         b = 1.0 + 19.0 * b
         least["fallback"] += decrease_of_failure(*given, s=1.0).values()
         for kind, beta, power in (
