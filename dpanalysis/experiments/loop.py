@@ -281,8 +281,8 @@ class Loop:
         self._accountant = accountant
         if isinstance(shared, Filter):
             accountant = shared.notion  # noise calibrated by another would cost more here
-        self._plan = method.prepare(facts, budget, accountant)
-        planned = method.events(facts, self._plan)
+        self.plan = method.prepare(facts, budget, accountant)
+        planned = method.events(facts, self.plan)
         self._adapts = planned is None
         self._planned: tuple[Event, ...] = tuple(planned or ())
         self._order: float | None = None
@@ -302,14 +302,9 @@ class Loop:
                 f"{method!r} plans no events, so it must be an AdaptiveMethod to have a filter"
             )
         if self._shared is None and budget.delta > 0.0:
-            self._order = method.order(self._facts, self._plan, budget)
+            self._order = method.order(self._facts, self.plan, budget)
         elif self._shared is None:
-            Plan(method.iteration(self._facts, self._plan), budget)
-
-    @property
-    def plan(self) -> Any:
-        """The plan that the method prepared."""
-        return self._plan
+            Plan(method.iteration(self._facts, self.plan), budget)
 
     def oracles(self, problem: Any, random: Sequence[Any]) -> list[PrivateOracle]:
         """Return one oracle for all replicates, or one each, with separate guards."""
@@ -336,7 +331,7 @@ class Loop:
         file: Checkpoint | None = None,
     ) -> Result:
         """Run from ``w`` (R, d), or from the step in ``file``: replicates together, or in turn."""
-        length = self._method.length(self._plan) if self._method.together else None
+        length = self._method.length(self.plan) if self._method.together else None
         share = len(w) // len(oracles)
         ended: list[Ended] = []
         title, unit = type(self._method).__name__, "run" if length is None else "it"
@@ -371,12 +366,12 @@ class Loop:
         failure: Exception | None = None
         output.add(0, w)
         if file is None:
-            steps = iter(self._method.run(w if together else w[0], oracle, self._plan))
+            steps = iter(self._method.run(w if together else w[0], oracle, self.plan))
         else:
             made, w = file.made, file.w
             output.restore(made, w, file.output)
             start = Step(w if together else w[0], state=file.state)
-            steps = self._method.resume(start, made, file.lost, oracle, self._plan)
+            steps = self._method.resume(start, made, file.lost, oracle, self.plan)
         try:
             log.add(made, w)
             while True:
@@ -453,7 +448,7 @@ class Loop:
             ledgers=() if method.together else tuple(oracle.ledger for oracle in oracles),
             planned=self._planned,
             method=method,
-            plan=self._plan,
+            plan=self.plan,
             budget=self._budget,
             iterations=max(made),
             made=None if method.together else np.array(made),
