@@ -376,8 +376,7 @@ class Loop:
             log.add(made, w)
             while True:
                 try:
-                    with np.errstate(over="ignore", invalid="ignore"):  # divergence: see below
-                        step: Step | None = next(steps, None)
+                    step = self._next(steps, oracle)
                 except PrivacyBudgetExceeded as error:
                     if not self._adapts:
                         status = "budget exceeded"
@@ -387,11 +386,6 @@ class Loop:
                     break
                 if step is None:
                     break
-                if not isinstance(step, Step):
-                    given = type(step).__name__
-                    raise TypeError(f"{self._method!r}: run() must yield a Step(w), got {given}")
-                if oracle.is_open:
-                    raise RuntimeError(f"{self._method!r} yields a step while its batch is open")
                 after = step.w if together else step.w[None, :]
                 if _diverged(after, made + 1, self._facts.largest_iterate):
                     status = "diverged"
@@ -407,10 +401,7 @@ class Loop:
                     status = "stopped by callback"
                     break
         except KeyboardInterrupt:
-            if _RAISES.get():
-                raise
-            status = "interrupted"
-            self._warn_of_interrupt(made)
+            status = self._interrupted(made)
         except Exception as error:
             if made and not _RAISES.get():
                 error.add_note(f"In iteration {made + 1}; what was released is in its .partial.")
@@ -418,22 +409,36 @@ class Loop:
         try:
             log.add(made, w, force=True)
         except KeyboardInterrupt:
-            if _RAISES.get():
-                raise
-            status = "interrupted"  # without this record
-            self._warn_of_interrupt(made)
+            status = self._interrupted(made)  # without this record
         except Exception as error:
             status, failure = "failed", failure or error
         return Ended(output, log, made, status, failure)
 
+    def _next(self, steps: Iterator[Step], oracle: PrivateOracle) -> Step | None:
+        """Return the next step of the method, None at its end, or raise if it yields no step."""
+        with np.errstate(over="ignore", invalid="ignore"):  # divergence: see _diverged
+            step = next(steps, None)
+        if step is None:
+            return None
+        if not isinstance(step, Step):
+            given = type(step).__name__
+            raise TypeError(f"{self._method!r}: run() must yield a Step(w), got {given}")
+        if oracle.is_open:
+            raise RuntimeError(f"{self._method!r} yields a step while its batch is open")
+        return step
+
     @staticmethod
-    def _warn_of_interrupt(made: int) -> None:
+    def _interrupted(made: int) -> str:
+        """Return the status after Ctrl-C, or raise it again where a partial result is useless."""
+        if _RAISES.get():
+            raise
         with suppress(RuntimeWarning):  # turned into an error, it would lose the result
             warn_caller(
                 f"interrupted at iteration {made}: the result holds what has been released, and "
                 "its ledger what was paid for that",
                 RuntimeWarning,
             )
+        return "interrupted"
 
     def _result(self, ended: Sequence[Ended], oracles: Sequence[PrivateOracle]) -> Result:
         method, guard = self._method, oracles[0].guard
