@@ -45,7 +45,7 @@ import numpy as np
 from .._validation import check_int, check_number
 from .entries import is_repr
 from .outcomes import Raised
-from .released import CLOSEST, LAWS, Entry, loss, mirrored, violation
+from .released import CLOSEST, LAWS, Entry, Fit, loss, mirrored, terms, violation
 from .replay import (
     FARTHEST,
     MESSAGE,
@@ -714,8 +714,8 @@ class _Judge:
         where = [(key, index) for key, size in zip(keys, sizes) for index in range(size)]
         fits = [self._fit(side, keys) for side in (0, 1)]
         places = sorted(set(fits[0]) & set(fits[1]))
-        places = [place for place in places if fits[0][place][0] == fits[1][place][0]]
-        used = {fits[0][place][0] for place in places}
+        places = [place for place in places if fits[0][place].noise == fits[1][place].noise]
+        used = {fits[0][place].noise for place in places}
         extreme = None
         if places and len(used) < len(where):
             # Noise that does not reach the output may select the noise that does.
@@ -724,44 +724,44 @@ class _Judge:
                 return []
         found = []
         for place in places:
-            j = fits[0][place][0]
-            key, index = where[j]
-            if extreme is not None and not all(
-                self._holds(run, place, key, index, *fits[side][place][1:3])
-                for side in (0, 1)
-                for run in extreme[side]
+            pair = fits[0][place], fits[1][place]
+            key, index = where[pair[0].noise]
+            if extreme is None or all(
+                self._holds(run, place, key, index, fit)
+                for fit, runs in zip(pair, extreme)
+                for run in runs
             ):
-                continue
-            scales = [
-                {entry_of(run.noise[key], index) for run in self.runs[side]} for side in (0, 1)
-            ]
-            if any(len(each) > 1 for each in scales):  # the scale depends on other noise
-                continue
-            scale = [each.pop() for each in scales]
-            factors = tuple(fits[side][place][1] for side in (0, 1))
-            shown = [run.numbers[place] for run in self.runs[0]]
-            unit = 2.0**-52 * abs(shown[0])
-            if not close(*factors):
-                off, reach = fits[0][place][3] + fits[1][place][3], np.ptp(shown)
-                apart = abs(factors[0] - factors[1]) / abs(factors[0])
-                # In float32, or added to a large number, the factors have rounding errors.
-                rough = off > 2.0**12 * unit and apart <= _FIT
-                if rough or apart * reach <= 8.0 * (off + unit):
-                    factors = (factors[0],) * 2
-            centers = tuple(fits[side][place][2] for side in (0, 1))
-            spreads = tuple(f * s for f, s in zip(factors, scale))
-            if close(*factors) and close(*scale):
-                # With the same noise, outputs differ by as much as the quantities.
-                move = [a.numbers[place] - b.numbers[place] for a, b in zip(*self.runs)]
-                centers = centers[0], centers[0] - float(np.median(move))
-                factors, spreads = (factors[0],) * 2, (spreads[0],) * 2
-            law = noise[key].law
-            off = sum((fits[k][place][3] + unit) / max(abs(spreads[k]), 1e-300) for k in (0, 1))
-            found.append(Entry(place, key, index, law, factors, centers, spreads, off))  # type: ignore[arg-type]
-        return found
+                found.append(self._entry(place, key, index, pair))
+        return [entry for entry in found if entry is not None]
 
-    def _fit(self, side: int, keys: list[Any]) -> dict[int, tuple[int, float, float, float]]:
-        """Return output entry -> (index of N, a, c, error) for the entries that equal a N + c."""
+    def _entry(self, place: int, key: Any, index: int, fits: tuple[Fit, Fit]) -> Entry | None:
+        """Return an output entry that is a N + c, None if N's scale depends on other noise."""
+        scales = [{entry_of(run.noise[key], index) for run in runs} for runs in self.runs]
+        if any(len(each) > 1 for each in scales):
+            return None
+        scale = scales[0].pop(), scales[1].pop()
+        factors, centers = (fits[0].factor, fits[1].factor), (fits[0].center, fits[1].center)
+        shown = [run.numbers[place] for run in self.runs[0]]
+        unit = 2.0**-52 * abs(shown[0])
+        if not close(*factors):
+            off, reach = fits[0].off + fits[1].off, np.ptp(shown)
+            apart = abs(factors[0] - factors[1]) / abs(factors[0])
+            # In float32, or added to a large number, the factors have rounding errors.
+            rough = off > 2.0**12 * unit and apart <= _FIT
+            if rough or apart * reach <= 8.0 * (off + unit):
+                factors = factors[0], factors[0]
+        spreads = factors[0] * scale[0], factors[1] * scale[1]
+        if close(*factors) and close(*scale):
+            # With the same noise, outputs differ by as much as the quantities.
+            move = [a.numbers[place] - b.numbers[place] for a, b in zip(*self.runs)]
+            centers = centers[0], centers[0] - float(np.median(move))
+            factors, spreads = (factors[0], factors[0]), (spreads[0], spreads[0])
+        law = self.usual[0].noise[key].law
+        off = sum((fit.off + unit) / max(abs(s), 1e-300) for fit, s in zip(fits, spreads))
+        return Entry(place, key, index, law, factors, centers, spreads, off)
+
+    def _fit(self, side: int, keys: list[Any]) -> dict[int, Fit]:
+        """Return the output entries that equal a N + c on one input."""
         runs = self.runs[side]
         noise = np.array(
             [
@@ -775,7 +775,7 @@ class _Judge:
         good = np.flatnonzero(np.isfinite(ratio))
         order = good[np.argsort(ratio[good])]
         at = np.searchsorted(ratio[order], wanted)
-        found: dict[int, tuple[int, float, float, float]] = {}
+        found: dict[int, Fit] = {}
         for place in np.flatnonzero(np.isfinite(wanted)):
             for near in range(max(0, at[place] - 3), min(len(order), at[place] + 3)):
                 j = int(order[near])
@@ -783,19 +783,18 @@ class _Judge:
                 off = float(abs(moved[:, place] - factor * drawn[:, j]).max())
                 if factor and off <= _FIT * abs(moved[:, place]).max():
                     rest = float(np.median(output[:, place] - factor * noise[:, j]))
-                    found[int(place)] = j, factor, rest, off
+                    found[int(place)] = Fit(j, factor, rest, off)
                     break
         return found
 
     @staticmethod
-    def _holds(
-        run: RecordedRun, place: int, key: Any, index: int, factor: float, rest: float
-    ) -> bool:
+    def _holds(run: RecordedRun, place: int, key: Any, index: int, fit: Fit) -> bool:
         noise = getattr(run.noise.get(key), "added", None)
         if noise is None or index >= noise.size or place >= run.numbers.size:
             return False
-        term = factor * float(noise.flat[index])
-        return bool(abs(run.numbers[place] - term - rest) <= _FIT * (abs(term) + abs(rest)))
+        term = fit.factor * float(noise.flat[index])
+        off = abs(run.numbers[place] - term - fit.center)
+        return bool(off <= _FIT * (abs(term) + abs(fit.center)))
 
     def _reuse(self, entries: list[Entry]) -> None:
         """Find a number of noise shared by two answers, whose difference then has no noise."""
@@ -858,7 +857,7 @@ class _Judge:
         lost = np.zeros(len(entries), dtype=bool)
         ordered = ~lost
         for side in (0, 1):
-            both = [_terms(run, entries, side) for run in self.runs[side] + extreme[side]]
+            both = [terms(run, entries, side) for run in self.runs[side] + extreme[side]]
             output, wanted = (np.array(each) for each in zip(*both))
             center = np.array([entry.center[side] for entry in entries])
             good = abs(output - wanted) <= _FIT * (abs(wanted - center) + abs(center))
@@ -978,15 +977,3 @@ class _Judge:
             and bool(np.all(same(run.numbers, values[0]) | ~still))
             for run in [*self.runs[0], *extreme[0], *extreme[1]]
         )
-
-
-def _terms(run: RecordedRun, entries: list[Entry], side: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the entries of an output and a N + c for each, NaN where the run lacks either."""
-    output, wanted = np.full((2, len(entries)), np.nan)
-    draws = {key: draw.added for key, draw in run.noise.items() if draw.added is not None}
-    for k, entry in enumerate(entries):
-        noise = draws.get(entry.key)
-        if noise is not None and entry.index < noise.size and entry.place < run.numbers.size:
-            output[k] = run.numbers[entry.place]
-            wanted[k] = entry.factor[side] * noise.flat[entry.index] + entry.center[side]
-    return output, wanted

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import special, stats
 
-from .replay import SAME, close
+from .replay import SAME, RecordedRun, close
 from .verify import ParsedClaim
 
 CLOSEST = 64  # most entries whose densities are compared point by point
@@ -25,6 +25,15 @@ LAWS: dict[str, Any] = {
     "uniform": stats.uniform,
 }
 _SYMMETRIC = ("cauchy", "laplace", "logistic", "normal")
+
+
+class Fit(NamedTuple):
+    """One input's runs where an output entry equals a N + c, N one number of noise."""
+
+    noise: int  # index of N among all numbers of noise
+    factor: float  # a
+    center: float  # c
+    off: float  # largest deviation
 
 
 @dataclass
@@ -51,6 +60,18 @@ class Entry:
     def same_scale(self) -> bool:
         """Whether the noise has the same scale on both inputs."""
         return close(self.spread[0], self.spread[1])
+
+
+def terms(run: RecordedRun, entries: list[Entry], side: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the entries of an output and a N + c for each, NaN where the run lacks either."""
+    output, wanted = np.full((2, len(entries)), np.nan)
+    draws = {key: draw.added for key, draw in run.noise.items() if draw.added is not None}
+    for k, entry in enumerate(entries):
+        noise = draws.get(entry.key)
+        if noise is not None and entry.index < noise.size and entry.place < run.numbers.size:
+            output[k] = run.numbers[entry.place]
+            wanted[k] = entry.factor[side] * noise.flat[entry.index] + entry.center[side]
+    return output, wanted
 
 
 def mirrored(entry: Entry) -> Entry:
