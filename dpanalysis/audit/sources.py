@@ -626,24 +626,33 @@ def _replace_names(undo: list[Callable[[], None]]) -> dict[str, tuple[Any, Any]]
     return defaults
 
 
-def _replace_generators(
-    function: Any, undo: list[Callable[[], None]]
-) -> dict[str, tuple[Any, Any]]:
+def _namespaces(function: Any) -> tuple[list[dict[str, Any]], dict[str, types.CellType]]:
+    """Return the namespaces in which a mechanism may hold generators, and its closure's cells."""
     held = getattr(function, "__self__", None)
     code = getattr(function, "__func__", function)
     if not isinstance(code, types.FunctionType):
         held, code = code, getattr(type(code), "__call__", None)  # noqa: B004
     spaces = [getattr(code, "__globals__", {}), getattr(held, "__dict__", {})]
-    if isinstance(code, types.FunctionType):  # a wrapper, perhaps, of a method of an object
-        named = [code.__globals__.get(name) for name in code.__code__.co_names]
-        for cell in code.__closure__ or ():
-            with contextlib.suppress(ValueError):  # a variable that has no value yet
-                named.append(cell.cell_contents)
-        for each in named:
-            owner = each.__self__ if type(each) is types.MethodType else each
-            if not issubclass(type(owner), (type, types.ModuleType, types.FunctionType)):
-                with contextlib.suppress(Exception):  # of a __getattr__
-                    spaces.append(object.__getattribute__(owner, "__dict__"))
+    if not isinstance(code, types.FunctionType):
+        return spaces, {}
+    cells = dict(zip(code.__code__.co_freevars, code.__closure__ or ()))
+    # The objects that it names: it may be a wrapper of a method of one of them.
+    named = [code.__globals__.get(name) for name in code.__code__.co_names]
+    for cell in cells.values():
+        with contextlib.suppress(ValueError):  # a variable that has no value yet
+            named.append(cell.cell_contents)
+    for each in named:
+        owner = each.__self__ if type(each) is types.MethodType else each
+        if not issubclass(type(owner), (type, types.ModuleType, types.FunctionType)):
+            with contextlib.suppress(Exception):  # of a __getattr__
+                spaces.append(object.__getattribute__(owner, "__dict__"))
+    return spaces, cells
+
+
+def _replace_generators(
+    function: Any, undo: list[Callable[[], None]]
+) -> dict[str, tuple[Any, Any]]:
+    spaces, cells = _namespaces(function)
     seeded: dict[str, tuple[Any, Any]] = {}
 
     def substitute(name: str, value: Any) -> Any:
@@ -658,8 +667,7 @@ def _replace_generators(
             if type(value) in _KEYED:
                 space[name] = substitute(name, value)
                 undo.append(partial(space.__setitem__, name, value))
-    names = getattr(getattr(code, "__code__", None), "co_freevars", ())
-    for name, cell in zip(names, getattr(code, "__closure__", None) or ()):
+    for name, cell in cells.items():
         with contextlib.suppress(ValueError):  # an empty cell
             value = cell.cell_contents
             if type(value) in _KEYED:
