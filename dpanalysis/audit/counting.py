@@ -376,14 +376,11 @@ def learn_and_count(
     before = tuple(map(fingerprint, inputs))
     randoms = spawn(rng, 2)
     notes: tuple[str, ...] = ()
-    unseen: list[int] = []
     sources: list[_Source] = []
 
     def measure(mode: str, samples: int) -> list[_Stage]:
         sources[:] = [_Source(mechanism, data, r, mode) for data, r in zip(inputs, randoms)]
-        found = _measure(sources, samples, limit, claim, miss)
-        unseen.append(sum(source.unseen for source in sources))
-        return found
+        return _measure(sources, samples, limit, claim, miss)
 
     failed = ""
     try:
@@ -400,7 +397,7 @@ def learn_and_count(
     if tuple(map(fingerprint, inputs)) != before:
         raise ValueError(CHANGED)
     choice, counts, runs, *_ = stages[-1]
-    if unseen[-1] > _UNSEEN * 2 * runs:
+    if sum(source.unseen for source in sources) > _UNSEEN * 2 * runs:
         notes += (
             "Nearly every output occurred once, so that events say little: return numbers "
             "or collections of them",
