@@ -52,15 +52,15 @@ def best_certificate(
     best = search.best_square(exact_rate) if rate is None else rate * rate
     if best is not None and goal is not None:
 
-        def cheapest(square: float) -> tuple[float, FloatArray]:
-            return search.cheapest(square, search.coefficients(*goal(square)))
+        def least_cost(square: float) -> tuple[float, FloatArray]:
+            return search.least_cost(square, search.coefficients(*goal(square)))
 
         square = best
         if rate is None:
-            square = _minimize_rate(lambda square: cheapest(square)[0], best)
-        certificate = search.repaired(square, cheapest(square)[1])
+            square = _minimize_rate(lambda tried: least_cost(tried)[0], best)
+        certificate = search.verified_near(square, least_cost(square)[1])
     if best is not None and certificate is None:
-        certificate = search.shifted(best) if rate is None else search.repaired(best)
+        certificate = search.verified_above(best) if rate is None else search.verified_near(best)
     if certificate is None:
         at = "" if rate is None else f" at rate {rate:g}"
         raise CertificateNotFound(

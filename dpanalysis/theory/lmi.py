@@ -489,18 +489,18 @@ class CertificateSearch:
             return low
         return float(brentq(self.best_margin, low, 1.0, xtol=1e-10 * (1.0 - low), rtol=1e-15))
 
-    def shifted(self, square: float) -> Certificate | None:
+    def verified_above(self, square: float) -> Certificate | None:
         """Return a verified certificate slightly above the boundary of feasibility."""
         # The rate is increased by 1e-6 of its distance to 1, then ten times as much, and so on
         # until the solver's accuracy suffices.
         rate = float(np.sqrt(square))
         for shift in 1e-6 * 10.0 ** np.arange(6):
-            certificate = self.repaired(float((rate + shift * (1.0 - rate)) ** 2))
+            certificate = self.verified_near(float((rate + shift * (1.0 - rate)) ** 2))
             if certificate is not None:
                 return certificate
         return None
 
-    def cheapest(self, square: float, cost: FloatArray) -> tuple[float, FloatArray]:
+    def least_cost(self, square: float, cost: FloatArray) -> tuple[float, FloatArray]:
         """Minimize a linear form in ``p11, p12, p22, c`` where ``V >= F(w_t) - F*``.
 
         ``V >= (c + q)(F - F*)`` if ``P - q / (2 mu/L) e1 e1'`` is positive semidefinite in the
@@ -537,7 +537,7 @@ class CertificateSearch:
         margin = max(float(np.linalg.eigvalsh(residual)[0]), 0.0)
         return Certificate(rate, P, c, c0, margin, lmi)
 
-    def repaired(self, square: float, y: FloatArray | None = None) -> Certificate | None:
+    def verified_near(self, square: float, y: FloatArray | None = None) -> Certificate | None:
         """Return the verified certificate closest to ``y`` on the segment to the center.
 
         Optimal solutions lie on the boundary, and solvers stop on either side of it. The set

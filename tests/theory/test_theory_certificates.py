@@ -239,7 +239,7 @@ def test_a_form_that_is_not_positive_has_no_margin():
             assert (margin > 0) == (min(lowest) > 0)
             seen.add((lowest[0] > 0, lowest[1] > 0))
         if margin > 0:
-            found = search.repaired(0.9, y)
+            found = search.verified_near(0.9, y)
             np.testing.assert_allclose(found.P / np.trace(found.P), P / np.trace(P), rtol=1e-12)
             repaired += y[3] == 0
     assert {(True, True), (False, True), (True, False)} <= seen and repaired
@@ -250,11 +250,11 @@ def test_every_segment_ends_at_the_center(corner):
     """From p11, p22 or c alone, with anything else."""
     lmi = theory.lyapunov_lmi(theory.heavy_ball_system(0.5, 0.3), 0.2, 1.0)
     search = search_module.CertificateSearch(lmi)
-    middle = search.repaired(0.9)
+    middle = search.verified_near(0.9)
     for p12, c0 in ((0.0, 0.0), (-1e6, 0.0), (1e6, 0.0), (0.0, 1e6)):
         y = np.array([0.0, p12, 0.0, 0.0, c0])
         y[corner] = 1.0
-        found = search.repaired(0.9, y)
+        found = search.verified_near(0.9, y)
         assert found.margin >= 0.0 and found.rate == middle.rate
 
 
