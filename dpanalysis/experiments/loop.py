@@ -24,17 +24,17 @@ from ..privacy.oracle import Guard, PrivateOracle, one_oracle_each
 from .checkpoint import Checkpoint
 from .result import Result
 
-_RAISES = ContextVar("_RAISES", default=False)
+_WHOLE_RUNS = ContextVar("_WHOLE_RUNS", default=False)
 
 
 @contextmanager
 def whole_runs() -> Iterator[None]:
     """Let Ctrl-C propagate out of a run, where a partial result is useless."""
-    before = _RAISES.set(True)
+    before = _WHOLE_RUNS.set(True)
     try:
         yield
     finally:
-        _RAISES.reset(before)
+        _WHOLE_RUNS.reset(before)
 
 
 class Output:
@@ -344,7 +344,7 @@ class Loop:
                     break
                 error: Any = ended[-1].error
                 if error is not None:
-                    if not _RAISES.get():
+                    if not _WHOLE_RUNS.get():
                         error.partial = self._result(ended, oracles)
                     raise error
                 if length is None:
@@ -403,7 +403,7 @@ class Loop:
         except KeyboardInterrupt:
             status = self._interrupted(made)
         except Exception as error:
-            if made and not _RAISES.get():
+            if made and not _WHOLE_RUNS.get():
                 error.add_note(f"In iteration {made + 1}; what was released is in its .partial.")
             return Ended(output, log, made, "failed", error)
         try:
@@ -430,7 +430,7 @@ class Loop:
     @staticmethod
     def _interrupted(made: int) -> str:
         """Return the status after Ctrl-C, or raise it again where a partial result is useless."""
-        if _RAISES.get():
+        if _WHOLE_RUNS.get():
             raise
         with suppress(RuntimeWarning):  # turned into an error, it would lose the result
             warn_caller(

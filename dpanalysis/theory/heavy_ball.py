@@ -15,7 +15,7 @@ from ._arguments import (
 )
 from .quadratic import as_spectrum, heavy_ball_recurrence, quadratic_gap, stationary_gap, worst_rate
 
-_TOGETHER = 1 << 14  # number of matrices whose norms are computed at a time
+_CHUNK = 1 << 14  # number of matrices whose norms are computed at a time
 
 
 def heavy_ball_rate(
@@ -160,9 +160,9 @@ def _power_norms(p: FloatArray, q: FloatArray, t: np.ndarray) -> FloatArray:
     closed = np.zeros((p.size, 2, 2))
     closed[:, 0, 0], closed[:, 0, 1], closed[:, 1, 0] = p, -q, 1.0
     norms = np.empty(steps + 1)
-    together = max(1, _TOGETHER // p.size)
-    for start in range(0, steps + 1, together):
-        powers = np.empty((min(together, steps + 1 - start), p.size, 2, 2))
+    chunk = max(1, _CHUNK // p.size)
+    for start in range(0, steps + 1, chunk):
+        powers = np.empty((min(chunk, steps + 1 - start), p.size, 2, 2))
         for each in powers:
             each[:] = power
             power = closed @ power
@@ -170,7 +170,7 @@ def _power_norms(p: FloatArray, q: FloatArray, t: np.ndarray) -> FloatArray:
         determinant = powers[..., 0, 0] * powers[..., 1, 1] - powers[..., 0, 1] * powers[..., 1, 0]
         # Largest singular value of a 2 x 2 matrix from its Frobenius norm and determinant.
         root = np.sqrt(np.maximum(square**2 - 4.0 * determinant**2, 0.0))
-        norms[start : start + together] = np.sqrt(0.5 * (square + root)).max(axis=1)
+        norms[start : start + chunk] = np.sqrt(0.5 * (square + root)).max(axis=1)
     return norms[t]
 
 

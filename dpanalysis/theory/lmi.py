@@ -177,7 +177,7 @@ def nesterov_system(step_size: float, momentum: float) -> StateSpace:
     return StateSpace(A, B, A[0].copy())
 
 
-_FEWEST = 2.0**-44  # least 1 - rate**2 of a search: a smaller one has too few digits
+_LEAST_GAP = 2.0**-44  # of 1 - rate**2 in a search: a smaller one has too few digits
 
 
 @dataclass(frozen=True)
@@ -481,7 +481,7 @@ class CertificateSearch:
     def best_square(self, exact_rate: float) -> float | None:
         """Return the smallest feasible squared rate, or None; feasibility is monotone in it."""
         low = exact_rate**2
-        if 1.0 - low < _FEWEST:
+        if 1.0 - low < _LEAST_GAP:
             return None
         if self.best_margin(1.0) <= 0.0:
             return None

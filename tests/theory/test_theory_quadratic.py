@@ -276,7 +276,7 @@ def test_rates_near_a_double_root_keep_their_digits(rate, alpha, beta, mu, L):
 @pytest.mark.parametrize("together", [6, 1 << 14])  # 6: two powers of three matrices
 @pytest.mark.parametrize("times", [np.array([1, 2, 7, 30]), np.array([0, 1]), np.array(0)])
 def test_the_bound_has_the_largest_norm_of_the_powers(times, together, monkeypatch):
-    monkeypatch.setattr(heavy_ball, "_TOGETHER", together)
+    monkeypatch.setattr(heavy_ball, "_CHUNK", together)
     spectrum, alpha, beta = np.array([0.1, 0.4, 1.0]), 1.2, 0.6
     steps = [np.array([[1 + beta - alpha * x, -beta], [1.0, 0.0]]) for x in spectrum]
     norms = [
