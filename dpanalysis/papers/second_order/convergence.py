@@ -556,8 +556,7 @@ def smaller_constants(effort: Effort) -> Iterator[Evidence]:
 
     one = Range(1e-3, 0.999)
     space = {"c": one, "c1": one, "c2": one, "smaller": one, "eps": Range(1e-4, 1.0, log=True)}
-    found = search_min(effort, growth, space)
-    smallest = float(found.min())
+    smallest = search_min(effort, growth, space).min()
     yield printed("MIN_DEC of smaller constants / of larger ones, smallest", smallest, "<=", 1.0)
 
 

@@ -576,11 +576,7 @@ def query_sensitivity(effort: Effort) -> Iterator[Evidence]:
     guess: dict[str, Any] = {"w": [0.0, -1e4], "g": [1.0, 0.0], "y_old": 1.0, "y_new": 1.0}
     guess |= {"old": [1.0, 0.01], "new": [-1.0, 0.01], "step": 1.0}
     found = search_max(effort, query_change, space, guesses=[guess])
-
-    def of_the_longest(step: float, **at: Any) -> float:
-        return query_change(step=step, **at) * step
-
-    whole = search_max(effort, of_the_longest, space, guesses=[guess])
+    whole = search_max(effort, lambda **at: query_change(**at) * at["step"], space, guesses=[guess])
     what = "n \\|q(D) - q(D')\\| / (2 gamma_init B_g \\|\\|g\\|\\|)"
     yield printed(what, whole, "<=", 1.0, tolerance=1e-9)
     yield used("the same with gamma for gamma_init", found, "<=", 1.0, tolerance=1e-9)
