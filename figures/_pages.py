@@ -35,10 +35,7 @@ PAGES = [
     *sorted((ROOT / "docs" / "papers").glob("*.md")),
 ]
 #: Pictures that the pages show.
-IMAGES = {
-    name: Path(__file__).with_name("images") / f"{name}.png"
-    for name in ("kuru_fig3", "clipping_table")
-}
+IMAGES = {"kuru_fig3": Path(__file__).with_name("images") / "kuru_fig3.png"}
 
 #: Figures with the headline result of a paper, one per paper.
 HEADLINES = ("kuru_fig3", "cnn_table", "clipping_table", "search_cnn", "second_order_tables")

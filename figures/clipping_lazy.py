@@ -108,7 +108,7 @@ def draw(tables: dict[str, Table]) -> Figure:
         for column, dashes, label in (
             ("bound_printed_order", ":", "order as printed"),
             ("bound", "--", "bound"),
-            ("worst_bias", "-", "what can happen"),
+            ("worst_bias", "-", "worst case"),
         ):
             bounds.plot(rows["r"], rows[column], dashes, markevery=8, **look)
             if name == RULES[1]:
@@ -140,7 +140,7 @@ def caption(tables: dict[str, Table], scale: str) -> str:
 
     bounds = "; ".join(
         f"{name} {listed(table, name, 'bound_printed_order')} (order as printed), "
-        f"{listed(table, name, 'bound')} (ours), {listed(table, name, 'worst_bias')} (worst case)"
+        f"{listed(table, name, 'bound')} (bound), {listed(table, name, 'worst_bias')} (worst case)"
         for name in RULES[1:]
     )
     left = " and ".join(

@@ -142,7 +142,7 @@ def draw(tables: dict[str, Table]) -> Figure:
     axes[0, 0].set_xticks(sorted(set(tables["by_step_size"]["step_size"])))
     axes[0, 0].xaxis.set_major_formatter("{x:g}")
     axes[0, 0].minorticks_off()
-    axes[0, 1].set(xlabel="epoch", title="at the best step size; dotted: published")
+    axes[0, 1].set(xlabel="epoch", title="best step size; dotted, marked at the right: published")
     plotting.shared_legend(figure, axes)
     return figure
 

@@ -380,6 +380,12 @@ def caption(tables: dict[str, Table], scale: str) -> str:
     unit = "runs with G = M = 1 are in unit_means.csv"
     if "unit_means" not in tables:
         unit = "no runs with G = M = 1 are stored"
+    loose, tight = (runs.TOLERANCES[None][name] for name in ("loose", "tight"))
+    covertype = runs.TOLERANCES["covertype", "GemanMcClure"]
+    asked = (
+        f"loose {loose}, tight {tight}, on Covertype with GemanMcClure {covertype['loose']} and "
+        f"{covertype['tight']}"
+    )
     quick = (
         "The data are two synthetic clouds; Covertype and IJCNN with --scale paper and "
         "$DPANALYSIS_DATA. "
@@ -391,9 +397,10 @@ Gao and Wright (2023), its tables on Covertype and IJCNN: in how many of {chosen
 method stopped at a point within (1 + c1) eps_g and (1 + c) eps_H, by start and epsilon, with the
 noise of the Hessian at its true sensitivity ("sharp"). Losses, seconds, iterations, passes and
 Hessians, also with the noise as printed, are in means.csv. {sizes}. Loss: logistic, with
-GemanMcClure(.001) or L2(.001). Starts: w0 = 0, where f = ln 2 is public, and a standard normal
-point for each run: at 0 Covertype's gradient is .064, hardly longer than the loose eps_g of .06, so
-that a run there has almost nothing to do. A run itself decides whether it "stops at a point"; that
+GemanMcClure(.001) or L2(.001). Tolerances (eps_g, eps_H): {asked}.
+Starts: w0 = 0, where f = ln 2 is public, and a standard normal point for each run: at 0 Covertype's
+gradient is .064, hardly longer than the loose eps_g of .06, so that a run there has almost nothing
+to do. A run itself decides whether it "stops at a point"; that
 it "ends at a point" is only known from the true gradient and curvature of its last iterate.
 {len(sharp["loss"]) // len(runs.METHODS)} settings; number of them in which all runs stop:
 {stopped(means, "sharp")} with sharp noise, {stopped(means, "printed")}
@@ -438,7 +445,8 @@ which is not private (003-4). For batches it takes the cost from autodp; its (28
 for s small and sigma large, and nothing here rests on it. The gradient of a batch of
 {chosen["batch"]:g} n has {ratio:.2f} times the noise of the full one (median of OPT-B and 2OPT-B),
 at a tenth of the work; by Theorem B.4 alone it would have some ten times as much. Most of these
-tables are lost in the paper's text: published.csv has the surviving rows.
+tables are lost in the paper's text: the surviving rows are in published.csv,
+which `python -m figures second_order_tables` writes.
 
 Finding: {verdicts(tables)}.
 """
