@@ -97,6 +97,8 @@ def draw(computed: Computed, options: Options) -> None:
             said = ": ".join(filter(None, ("Quick look", made_of(settings))))
             picture.suptitle(said, x=0.01, ha="left", color="#555555")
             title = f"{title}. {said}"
+            decided = "\n\nFinding of the quick look, which decides nothing about the paper:"
+            caption = caption.replace("\n\nFinding:", decided)
     write_figure(
         options.out / name,
         name,

@@ -101,6 +101,17 @@ def test_everything_is_written(run, capsys):
 
 
 @pytest.mark.slow
+def test_a_quick_look_decides_nothing(run):
+    """At quick scale a caption refuted what is open at the paper's."""
+    tiny = tiny_figure()
+    tiny.settings = lambda scale: {"n": 3 if scale == "quick" else 5}
+    tiny.caption = lambda tables, scale: "Squares.\n\nFinding: that they grow is refuted.\n"
+    for scale, words in (("quick", "decides nothing about the paper"), ("paper", "Finding")):
+        run("--scale", scale, tiny=tiny)
+        assert f"{words}: that they grow is refuted." in (run.out / "index.html").read_text()
+
+
+@pytest.mark.slow
 def test_cells_are_kept_unless_fresh(run):
     run(tiny=tiny_figure())
     shutil.rmtree(run.out / "tiny", ignore_errors=True)
