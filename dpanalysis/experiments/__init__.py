@@ -1,11 +1,4 @@
-"""Run methods (:func:`minimize`) and grids of runs (:func:`sweep`), and tabulate the results.
-
-Examples
---------
->>> from dpanalysis import experiments
->>> sorted(experiments.__all__)[:3]
-['Record', 'Result', 'SweepError']
-"""
+"""Run methods (:func:`minimize`) and grids of runs (:func:`sweep`), and tabulate the results."""
 
 from __future__ import annotations
 
