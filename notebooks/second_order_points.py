@@ -74,7 +74,7 @@ given = {
     "short": theory.Shares(0.1, 0.25, 0.1),
     "line_search": theory.Shares(0.1, 0.25, 0.1, 0.35, 0.2),
 }
-print(f"{'alpha = .06, d = 54':24s} {'T':>5} {'gradient':>10} {'Hessian':>10} {'search':>10}")
+print(f"{'alpha = .06, d = 54':27s} {'T':>4} {'gradient':>10} {'Hessian':>10} {'search':>10}")
 for step in given:
     for printed in (True, False):
         wanted = printed_target(target(0.06)) if printed else target(0.06)
