@@ -197,7 +197,7 @@ def caption(tables: dict[str, Table], scale: str) -> str:
         )
     return f"""
 Gradient clipping (GC, solid) and value clipping (VC, dashed) by epoch,
-{runs.runs_in_words(chosen["seeds"])}, accuracy axes from the second epoch on,
+{runs.runs_in_words(chosen["seeds"])}, accuracies below those of the second epoch cut off,
 on {made_of(chosen)}: linear
 softmax (above) and an MLP with {chosen["hidden"]} hidden units (below). Pixels in [-1, 1], public
 row bound {chosen["row_bound_L2"]:g}, Poisson batches of {chosen["batch"]} on average, sigma = 1,
