@@ -75,7 +75,8 @@ def power() -> str:
     share = f"; one audit refutes {drawn[2]} % of {drawn[1]} random ones" if drawn else ""
     return (
         f"At confidence {at} nine of ten audits refute each of {len(rows)} mechanisms "
-        f"({', '.join(kinds)}) with {most:g} times an oracle's runs{share}."
+        f"({', '.join(kinds)}) with at most {most:g} times the runs that would do if the best "
+        f"event were known{share}."
     )
 
 

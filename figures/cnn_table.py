@@ -226,7 +226,8 @@ def report(tables: dict[str, Table]) -> dict[str, str]:
     rows = list(zip(*(best[name].tolist() for name in columns), strict=True))
     ours = [f"{runs.with_spread(mean, std, n)} ({step:g})" for _, mean, std, n, step in rows]
     printed = [f"{mean:.2f} ± {std:.2f}" for mean, std in PUBLISHED.values()]
-    means = ", ".join(f"{rule} {mean:.2f}" for rule, mean, *_ in rows)
+    called = {"GC": "by the norm (GC)", "Auto-S": "Auto-S", "PSAC": "the paper's PSAC"}
+    means = ", ".join(f"{called[rule]} {mean:.2f}" for rule, mean, *_ in rows)
     tried = len(set(tables["by_step_size"]["step_size"].tolist()))
     return {
         "accuracy": markdown(

@@ -235,9 +235,9 @@ def report(tables: dict[str, Table]) -> dict[str, str]:
     both, higher = pairs(zero, most, "DP-TR", "loss")
     headline = (
         f"- **Second-order points** (Gao and Wright 2023), Covertype and IJCNN, {total} settings. "
-        f"From 0 all runs stop at such a point in {stop[most]} of them for {most}, in "
-        f"{stop['DP-TR']} for the trust region DP-TR and in {stop['OPT']} for the short steps OPT; "
-        f"the last iterate is one in {end[most]}, {end['DP-TR']} and {end['OPT']}, w0 in "
+        f"From 0 all runs stop at such a point in {stop[most]} of them for the paper's {most}, "
+        f"in {stop['DP-TR']} for the trust region DP-TR and in {stop['OPT']} for OPT; the last "
+        f"iterate is one in {end[most]}, {end['DP-TR']} and {end['OPT']}, w0 in "
         f"{at_start(zero)}. Where both stop, {most} ends at a higher loss than DP-TR in {higher} "
         f"of {both}. "
         f"{verdicts(tables, ('iterations', 'seconds'))}."
