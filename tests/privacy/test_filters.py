@@ -239,15 +239,22 @@ def test_a_branch_claims_seeds_for_itself():
     ],
 )
 def test_a_cost_is_worked_out_once_an_event(budget, order, events, monkeypatch):
-    guard = Filter(budget, order=order)
-    asked, cost = [], guard._cost
-    monkeypatch.setattr(guard, "_cost", lambda event: asked.append(event) or cost(event))
+    costs = [Filter(budget, order=order).cost(event) for event in events]
+    guard, asked = Filter(budget, order=order), []
+    for kind in {type(event) for event in events}:
+        name = f"{guard.notion}_cost"
+        cost = getattr(kind, name)
+
+        def counted(self, *given, cost=cost):
+            return asked.append(self) or cost(self, *given)
+
+        monkeypatch.setattr(kind, name, counted)
     for i in range(100_000):
         event = events[i % len(events)]
         assert guard.can_spend(event)
         guard.spend(event)
     assert asked == events
-    assert guard.spent == pytest.approx(100_000 * np.mean([cost(event) for event in events]))
+    assert guard.spent == pytest.approx(100_000 * np.mean(costs))
 
 
 def test_ever_new_events_do_not_fill_the_memory():
