@@ -20,6 +20,9 @@ ADD = "add_or_remove_one"
 ORDERS = np.arange(2.0, 256.0)
 RATE, STEPS, DELTA = 0.01, 1000, 1e-5
 ROWS = 495_141
+# Grids on which dp-accounting is about as accurate as our default: epsilon exceeds the exact one by
+# 4.4e-5 (ours by 4.7e-5) and by 2.7e-5 (ours by 3.1e-5). Its default, 1e-4, is finer and slower.
+PEER_GRID, PEER_CALIBRATION_GRID = 2.5e-4, 1.5e-4
 
 
 def rdp_curve() -> Any:
@@ -52,7 +55,9 @@ def pld() -> float:
 def peer_pld() -> float:
     from dp_accounting.pld import privacy_loss_distribution
 
-    once = privacy_loss_distribution.from_gaussian_mechanism(1.0, sampling_prob=RATE)
+    once = privacy_loss_distribution.from_gaussian_mechanism(
+        1.0, sampling_prob=RATE, value_discretization_interval=PEER_GRID
+    )
     return float(once.self_compose(STEPS).get_epsilon_for_delta(DELTA))
 
 
@@ -73,7 +78,8 @@ def peer_calibration() -> Any:
         return dp_accounting.SelfComposedDpEvent(step, STEPS)
 
     bracket = dp_accounting.ExplicitBracketInterval(0.5, 20.0)
-    accountant = dp_accounting.pld.PLDAccountant
+    grid = PEER_CALIBRATION_GRID
+    accountant = partial(dp_accounting.pld.PLDAccountant, value_discretization_interval=grid)
     return dp_accounting.calibrate_dp_mechanism(accountant, make, 1.0, DELTA, bracket, tol=1e-4)
 
 

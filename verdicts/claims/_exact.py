@@ -96,6 +96,28 @@ def allocated_delta(sigma: float, epsilon: float) -> float:
     return max(0.0, *found)
 
 
+def replaced_losses(
+    rate: float, sigma: float, moved: tuple[float, float]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the discretized privacy loss of a batch with one record replaced, or removed.
+
+    The sum of the batch is N(0, sigma^2) without the record, and shifted by one of two numbers if
+    the batch contains it; the second number is 0 for a record that is removed.
+    """
+    x = np.linspace(-2.0 - 9.0 * sigma, 2.0 + 9.0 * sigma, 100_001)
+
+    def log_density(move: float) -> np.ndarray:
+        mixed = (
+            np.log1p(-rate) - x**2 / (2 * sigma**2),
+            np.log(rate) - (x - move) ** 2 / (2 * sigma**2),
+        )
+        return np.logaddexp(*mixed)
+
+    loss = log_density(moved[0]) - log_density(moved[1])
+    below = (1.0 - rate) * special.ndtr(x / sigma) + rate * special.ndtr((x - moved[0]) / sigma)
+    return np.minimum(loss[:-1], loss[1:]), np.diff(below)
+
+
 def composed_delta(
     losses: np.ndarray, masses: np.ndarray, steps: int, epsilon: float, width: float = 1e-3
 ) -> float:

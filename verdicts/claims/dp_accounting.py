@@ -69,9 +69,9 @@ def randomized_response(worker: Worker, effort: Effort) -> Iterator[Evidence]:
     2,
     "docstring of `GaussianDpEvent`",
     "`GaussianDpEvent`: 'If the norms of the values are bounded ||v_i|| <= C, the noise_multiplier "
-    "is defined as s / C', whatever the relation",
+    "is defined as s / C': no relation is named, so that this is the multiplier under each",
     "half the multiplier under REPLACE_ONE for the Renyi accountant (reported in the project's "
-    "issue 378): it takes s over the sensitivity, 2 C",
+    "issue 378; its pull request 464 does this): it takes s over the sensitivity, 2 C",
     configuration="`GaussianDpEvent(5)`, 10 times, REPLACE_ONE, delta = 1e-5, both accountants",
     untested="sampling without replacement",
     verdict="corrected",

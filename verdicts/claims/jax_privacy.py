@@ -12,7 +12,7 @@ from dpanalysis.papers.claim import Effort, Evidence, printed
 
 from ..protocol import Worker
 from ..registry import Package, register
-from ._exact import Setting, composed_delta, margins
+from ._exact import Setting, composed_delta, margins, replaced_losses
 from ._tools import CONFIDENCE
 
 PACKAGE = Package(
@@ -59,28 +59,6 @@ def poisson(worker: Worker, effort: Effort) -> Iterator[Evidence]:
         yield printed(what, least, ">=", 0.0, tolerance=1e-9, cases=len(chosen))
 
 
-def _replaced(
-    rate: float, sigma: float, moved: tuple[float, float]
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the discretized privacy loss of a fixed-size batch with one record replaced.
-
-    The sum of the batch is N(0, sigma^2) without the record, and shifted by one of two numbers if
-    the batch contains it.
-    """
-    x = np.linspace(-2.0 - 9.0 * sigma, 2.0 + 9.0 * sigma, 100_001)
-
-    def log_density(move: float) -> np.ndarray:
-        mixed = (
-            np.log1p(-rate) - x**2 / (2 * sigma**2),
-            np.log(rate) - (x - move) ** 2 / (2 * sigma**2),
-        )
-        return np.logaddexp(*mixed)
-
-    loss = log_density(moved[0]) - log_density(moved[1])
-    below = (1.0 - rate) * special.ndtr(x / sigma) + rate * special.ndtr((x - moved[0]) / sigma)
-    return np.minimum(loss[:-1], loss[1:]), np.diff(below)
-
-
 @register(
     PACKAGE,
     2,
@@ -110,7 +88,7 @@ def fixed_size(worker: Worker, effort: Effort) -> Iterator[Evidence]:
                 "epsilons", kind=kind, sampling="FIXED_BATCH_SIZE", settings=[setting]
             )
             for moved in ((1.0, -1.0), (2.0, 0.0), (0.0, 2.0)):
-                losses, masses = _replaced(rate, sigma, moved)
+                losses, masses = replaced_losses(rate, sigma, moved)
                 worst = max(worst, composed_delta(losses, masses, steps, float(reported[0])) / 1e-5)
         what = f"{kind}: largest (delta at the epsilon reported, at least) / delta"
         yield printed(what, worst, "<=", 1.0, cases=3 * len(cases))

@@ -33,7 +33,8 @@ COMMON = "docstring of `mostlyai.engine._common.{}`"
     "all categories are known and counted, at 0 where no record has one: noise is added to those "
     "that a record has, so that no other one is ever selected",
     configuration="epsilon=0.5, threshold=5 (default); counts {a: 10, b: 10}, and c: 1 for one "
-    "more record; read: whether c is selected",
+    "more record; read: whether c is selected; a delta of 1e-5, the default of the configuration, "
+    "would change nothing",
     untested="`no_of_rare_categories`, which `analyze` writes beside them and which has no noise",
     verdict="corrected",
 )

@@ -13,7 +13,7 @@ from dpanalysis.papers.claim import Effort, Evidence, printed, used
 
 from ..protocol import Worker
 from ..registry import Package, register
-from ._exact import margins, settings
+from ._exact import Setting, composed_delta, margins, replaced_losses, settings
 from ._tools import CONFIDENCE, asked
 
 PACKAGE = Package(
@@ -55,35 +55,39 @@ def upper_bounds(worker: Worker, effort: Effort) -> Iterator[Evidence]:
 @register(
     PACKAGE,
     2,
-    "docstring of `GaussianAccountant.get_epsilon`; its constructor warns that it 'can "
-    "underestimate privacy expenditure'",
-    "it 'returns privacy budget (epsilon) expended so far'",
-    "the accountant `rdp`, or `prv`, the default of `PrivacyEngine`",
-    configuration="one step at rate 0.01, multiplier 1, delta 1e-5; and random settings as in "
-    "claim 1",
-    untested="many steps at small rates, for which its central limit theorem is meant",
-    verdict="corrected",
+    "warning of the constructor of `GaussianAccountant`",
+    "'GDP accounting is experimental and can underestimate privacy expenditure': its epsilon is an "
+    "estimate",
+    configuration="random settings as in claim 1; and 300 steps at rate 0.01, multiplier 1, delta "
+    "1e-5, many steps at a small rate, for which its central limit theorem is meant",
+    untested="how far below it is elsewhere; the accountants that give bounds, which claim 1 tests",
+    verdict="holds",
 )
 def gaussian_accountant(worker: Worker, effort: Effort) -> Iterator[Evidence]:
-    """Test whether its central limit theorem is a bound."""
+    """Test whether the warning is needed: whether epsilon as reported is too small somewhere."""
     chosen = settings(effort.random(1), effort.cases(60, 1000))
-    for mechanism, evidence in (("gdp", printed), ("rdp", used)):
-        reported = asked(worker, "epsilons", chosen, mechanism=mechanism)
-        least, loose = margins(reported, chosen)
-        what = f"{mechanism}: least (reported - exact); median of reported/exact is {loose:.4f}"
-        yield evidence(what, least, ">=", 0.0, tolerance=1e-9, cases=len(chosen))
+    least, loose = margins(asked(worker, "epsilons", chosen, mechanism="gdp"), chosen)
+    what = f"least (reported - exact); median of reported/exact is {loose:.4f}"
+    yield printed(what, least, "<=", 0.0, cases=len(chosen))
+    many = Setting(sigma=1.0, rate=0.01, steps=300, delta=1e-5)
+    (reported,) = asked(worker, "epsilons", [many], mechanism="gdp")
+    losses, masses = replaced_losses(many.rate, many.sigma, (1.0, 0.0))
+    delta = composed_delta(losses, masses, many.steps, float(reported), width=5e-4)
+    what = "300 steps: (delta at the epsilon reported, at least) / delta"
+    yield printed(what, delta / many.delta, ">=", 1.0)
 
 
 @register(
     PACKAGE,
     3,
-    "docstring of `UniformWithReplacementSampler`",
+    "docstring of `UniformWithReplacementSampler`; PyTorch's issue 16706 is about its numbers",
     "'Each sample is selected with a probability equal to sample_rate'",
     "rates that are multiples of 2^-24: the numbers that are compared with the rate are float32 "
     "multiples of it, so the probability is ceil(2^24 rate)/2^24",
     configuration="sample_rate=1e-9 and 2^-20, CPU, up to 10^9 draws; and the excess at 1e-6 and "
     "1e-4 by that formula",
-    untested="`secure_mode`, devices other than the CPU, several processes",
+    untested="`secure_mode`, devices other than the CPU, several processes; what it costs, which "
+    "is little at usual rates: from 1e-4 on the probability exceeds the rate by at most 0.06 %",
     verdict="corrected",
 )
 def sampler(worker: Worker, effort: Effort) -> Iterator[Evidence]:
@@ -138,7 +142,8 @@ def clipping(worker: Worker, effort: Effort) -> Iterator[Evidence]:
     PACKAGE,
     5,
     "docstring of `DPOptimizer`",
-    "'Clip p.grad_sample so that per sample norm is not above threshold'",
+    "'On a high level `DPOptimizer`'s step looks like this: ... Clip `p.grad_sample` so that per "
+    "sample norm is not above threshold'",
     "rows that are bounded, so that no gradient overflows float32",
     configuration="a linear model, loss 10 times its output; rows (3e38, 0), (1, 0), finite "
     "float32 numbers, clipped to 1. Twin: (3e36, 0), (1, 0)",
@@ -151,6 +156,6 @@ def overflow(worker: Worker, effort: Effort) -> Iterator[Evidence]:
         rows = np.array([[size, 0.0], [1.0, 0.0]])
         both = worker.call("clipped_sum", rows=rows, clip_norm=1.0, factor=10.0)
         other = worker.call("clipped_sum", rows=rows[1:], clip_norm=1.0, factor=10.0)
-        moved = float(np.linalg.norm(both - other))
-        what = f"row ({size:g}, 0): norm of what it adds to the sum"
+        moved = float(np.nan_to_num(np.linalg.norm(both - other), nan=np.inf))
+        what = f"row ({size:g}, 0): norm of what it adds to the sum (infinite if that is NaN)"
         yield evidence(what, moved, "<=", 1.0, tolerance=1e-6)

@@ -22,7 +22,9 @@ PACKAGE = Package(
     name="opendp",
     version="0.16.0",
     probe=Path(__file__).parents[1] / "probes" / "opendp.py",
-    setting="A measurement's privacy map says what is spent at a distance of its input metric.",
+    setting="A measurement's privacy map says what is spent at a distance of its input metric. The "
+    "constructors need the feature `contrib`: 'proofs for correctness have not completed the "
+    "vetting process'.",
 )
 
 
@@ -110,7 +112,8 @@ def choices(worker: Worker, effort: Effort) -> Iterator[Evidence]:
 AMPLIFICATION = "https://docs.rs/opendp/0.16.0/opendp/combinators/fn.make_population_amplification"
 PREMISE = (
     "'The privacy guarantees are only valid if the input dataset is a simple sample from a "
-    "population with `population_size` records' (drawn without replacement: its issue 2932)"
+    "population with `population_size` records' (feature `honest-but-curious`; drawn without "
+    "replacement: its issue 2932)"
 )
 SAMPLE, POPULATION = 2, 20
 ONE_RECORD = ({"value": 0.0, "everybody": False}, {"value": 1.0, "everybody": False})

@@ -98,7 +98,7 @@ def variance(worker: Worker, effort: Effort) -> Iterator[Evidence]:
     given: dict[str, Any] = {"metrics": ["VARIANCE", "MEAN", "COUNT"], "epsilon": 3.0}
     for shown, repaired in ((printed, False), (used, True)):
         draw = sampler(worker, "aggregate", seeded=False, repaired=repaired, **given, **ONE, **UNIT)
-        verdict = lower_bound(_moments(draw), pair, 3.0, effort.cases(10_000, 100_000))
+        verdict = lower_bound(_moments(draw), pair, 3.0, effort.cases(30_000, 100_000))
         yield shown(**found(verdict, "count, sum and squares"))
 
 

@@ -68,10 +68,9 @@ def cliques(value: int, size: int, records: int, sensitivity: float | None) -> n
             made = _fresh(
                 "cliques",
                 lambda: module.PrivBayesGM(
-                    epsilon=1.0, delta=1e-5, n_iters=1, compress=False, n_jobs=1
+                    domain=domain, epsilon=1.0, delta=1e-5, n_iters=1, compress=False, n_jobs=1
                 ),
             )
-            made.set_domain(domain)
             made.fit(frame)
             found.append(float({"a", "b"} in [set(each) for each in made.generator.cliques]))
     finally:

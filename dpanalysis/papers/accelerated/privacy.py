@@ -244,7 +244,7 @@ def for_the_code(effort: Effort) -> Iterator[Evidence]:
 
 @register(
     "001-19",
-    "the authors' code",
+    "the authors' code (sibirbil/DPAccGradMethods, laprnd.m, August 2020)",
     "it draws Laplace noise of standard deviation b_t, and is called epsilon-private",
     "scale b_t, as in (3.4), which is sqrt 2 times the noise; the published curves are reproduced "
     "only with `published_noise=True`, which is labeled as not private",
