@@ -11,7 +11,7 @@ from dp_accounting.dp_event import RepeatAndSelectDpEvent
 from dp_accounting.rdp import RdpAccountant
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import stats
+from scipy import optimize, stats
 
 from dpanalysis.privacy import Filter, Poisson, Repeats, epsilon
 from dpanalysis.privacy.accounting.relations import Budget
@@ -229,6 +229,33 @@ def test_a_poisson_choice_adds_at_most_its_mean_count(mean, cost):
     more = event._extra_cost(ORDERS, np.full(ORDERS.size, cost))
     assert (more <= mean).all()
     assert cost < 1e4 or (more == mean).all()
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("sigma", [1.0, 4.0])
+def test_a_choice_adds_the_least_of_the_theorems_over_all_orders(shape, sigma):
+    """Papernot and Steinke, Theorems 2 and 6, minimized by SciPy; the orders here are a grid."""
+    a = 1.0 + np.geomspace(1e-2, 1e4, 1000)
+    repeats, run = Repeats(20.0, shape), Gaussian(sigma, 1.0)
+    more = BestOf([run], repeats)._extra_cost(a, run.rdp_cost(a))
+
+    def least(value):
+        found = optimize.minimize_scalar(lambda t: value(1.0 + math.exp(t)), bounds=(-4.6, 9.2))
+        return found.fun
+
+    for k in range(300, 1000, 99):
+        if shape == math.inf:
+            loss = math.log(1.0 + 1.0 / (a[k] - 1.0))
+
+            def log_delta(b, loss=loss):
+                rest = (b - 1.0) * math.log1p(-1.0 / b) - math.log(b)
+                return (b - 1.0) * (0.5 * b / sigma**2 - loss) + rest
+
+            exact = 20.0 * math.exp(min(0.0, least(log_delta)))
+        else:
+            part = least(lambda b: 0.5 * (b - 1.0) / sigma**2 - math.log(repeats.gamma) / b)
+            exact = (1.0 + shape) * part
+        assert exact * (1.0 - 1e-9) <= more[k] <= exact * (1.0 + 5e-3)
 
 
 def test_a_poisson_choice_at_very_many_orders_fits_in_memory():
