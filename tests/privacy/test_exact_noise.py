@@ -7,6 +7,7 @@ below 2e-5; seeds are fixed.
 """
 
 import math
+import types
 from fractions import Fraction
 
 import mpmath as mp
@@ -163,6 +164,38 @@ def test_a_release_is_the_rounded_real_number(law, x, scale, words):
     }
     assert released[0] in [float(step * place) for place in places]
     assert math.copysign(1.0, released[0]) == 1.0 or released[0] != 0.0
+
+
+@pytest.mark.parametrize("law", ["laplace", "gaussian", "spherical", "cubic"])
+@pytest.mark.parametrize("x", [-2.3, 2.0**33, 2.0**33 + 0.25, -1e300])
+def test_a_release_of_a_large_answer_is_the_rounded_real_number(law, x):
+    test_a_release_is_the_rounded_real_number.hypothesis.inner_test(law, x, 1.0, [])
+
+
+@pytest.mark.parametrize("radius", [0.0, 1e-20, 1e-16, 1e-12])
+@pytest.mark.parametrize("x", [0.0, 0.3, -7.7])
+def test_a_place_that_the_first_digits_leave_open_is_not_guessed(x, radius, monkeypatch):
+    """Numbers next to the middle between two places: elsewhere both ends have the same floor."""
+
+    def place(noise):
+        return Fraction(x) * 2**19 + Fraction(1, 2) + 3 * 2**19 * noise
+
+    edges = np.array([0, 1, 2, 7, 1000, 2**21] * 8) + np.repeat(np.arange(8), 6)
+    middle = np.array([float((k - place(0)) / (3 * 2**19)) for k in edges.tolist()])
+    middle = np.concatenate([
+        middle + far for far in (0.0, 0.999 * radius, -0.999 * radius, 1e-9, -1e-9)
+    ])  # fmt: skip
+    middle = np.concatenate([middle, np.nextafter(middle, 9.0), np.nextafter(middle, -9.0)])
+    noise = types.SimpleNamespace(magnitude=1.0, middle=middle, radius=np.full(middle.size, radius))
+    monkeypatch.setitem(exact_noise.LAWS, "known", lambda source, count: noise)
+    asked = []
+    monkeypatch.setattr(exact_noise, "_until", lambda floor: asked.append(floor.args[1]) or 0.0)
+    places = exact_noise.release(None, np.full(middle.size, x), "known", 3.0) * 2.0**19
+    decided = np.delete(np.arange(middle.size), asked)
+    assert asked and decided.size
+    for i in decided:
+        ends = [Fraction(middle[i]) + sign * Fraction(radius) for sign in (-1, 1)]
+        assert {math.floor(place(end)) for end in ends} == {places[i]}
 
 
 @pytest.mark.parametrize("law", ["laplace", "gaussian", "spherical", "cubic"])
@@ -372,9 +405,10 @@ def test_floating_point_gives_records_away_and_exact_noise_does_not():
 
 def test_every_release_lies_on_one_grid_whatever_the_answer():
     source = Replayed(seed=8)
-    for law in ("laplace", "gaussian"):
+    # The largest power of two below 2^-20 of 3, of 3 sqrt(2000) and of 3 * 2000.
+    for law, exponent in {"laplace": 19, "gaussian": 19, "spherical": 13, "cubic": 8}.items():
         for center in (0.0, 1.0, 1e-9, math.pi):
-            places = mechanisms.noisy(source, np.full(2000, center), law, 3.0) * 2.0**19
+            places = mechanisms.noisy(source, np.full(2000, center), law, 3.0) * 2.0**exponent
             assert (places == np.rint(places)).all()
             low = np.bincount(places.astype(np.int64) % 8, minlength=8)
             assert stats.chisquare(low).pvalue > LEVEL
