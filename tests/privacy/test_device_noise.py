@@ -147,6 +147,16 @@ def test_short_rows_get_the_noise_of_the_host(mechanism):
 
 
 @pytest.mark.parametrize("mechanism", LAWS)
+def test_long_rows_get_the_numbers_of_the_device(mechanism, monkeypatch):
+    monkeypatch.setattr(mechanisms, "DRAWN_ON_DEVICE", 10)
+    seeds = mechanisms.spawn(0, 1)[0].integers(2**32, size=(1, _philox.SEED_WORDS))
+    there = 0.5 * _philox.LAWS[mechanism](np, seeds, 10, "cpu")
+    np.testing.assert_array_equal(noise(mechanism, 0.5, 10), there)
+    here = mechanisms.noisy(mechanisms.spawn(0, 1)[0], np.zeros(9), mechanism, 0.5)
+    np.testing.assert_array_equal(noise(mechanism, 0.5, 9)[0], here)
+
+
+@pytest.mark.parametrize("mechanism", LAWS)
 def test_system_entropy_is_never_expanded_by_a_generator(mechanism, drawn_there, monkeypatch):
     """All bits come from the operating system, also for rows that a device would draw."""
     monkeypatch.setattr(_philox, "LAWS", {})

@@ -195,6 +195,7 @@ def test_the_cost_by_poisson_sampling_counts_all_batches():
     )
     often = Sampled(privacy.Poisson(1.0 / 3.0), [Gaussian(1.0, 1.0)])
     assert twice.poisson == pytest.approx(privacy.epsilon(Repeated(often, 6), 1e-5, ADD))
+    assert "each record in 2 of them" in twice.run and "each record" not in by_rate.run
 
 
 @given(n=st.integers(2, 99), data=st.data())
