@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import tempfile
 import warnings
 
 import numpy as np
@@ -92,6 +93,7 @@ def test_a_list_of_columns_is_no_mapping_of_domains(people):
 def test_a_class_that_needs_scikit_learn_says_so():
     program = """
 import sys
+import tempfile
 sys.modules["sklearn"] = None
 import dpanalysis.linear_model, dpanalysis.preprocessing
 for name in ("linear_model.Ridge", "preprocessing.PublicEncoder"):
@@ -143,7 +145,14 @@ def test_a_masked_table_is_refused(make):
         make(MASKED, np.array([1, -1, 1]))
 
 
-@pytest.mark.parametrize("make", [MAKERS[0], classifier])
+def in_a_file(X, y):
+    with tempfile.TemporaryFile() as file:
+        rows = np.memmap(file, dtype=np.float64, mode="w+", shape=X.shape)
+    rows[...] = X
+    return dpa.ERM(rows, y, losses.Logistic())
+
+
+@pytest.mark.parametrize("make", [MAKERS[0], in_a_file, classifier, module, chunked])
 def test_masked_labels_are_refused(make):
     with pytest.raises(TypeError, match="y must not be a masked array"):
         make(X, np.ma.array([1, -1, 1], mask=[0, 0, 1]))

@@ -55,6 +55,45 @@ def test_outer_products_have_the_outputs_first(shape):
     assert torch.allclose(layers.summed_outer_products(deltas, inputs).materialize(), whole)
 
 
+@pytest.mark.parametrize("steps", [2, 3, 5])
+@pytest.mark.parametrize("outputs", [1, 6, 30])
+@pytest.mark.parametrize("width", [1, 12, 30])
+def test_the_smaller_representation_of_a_sum_is_kept(steps, outputs, width):
+    """Half of the memory must be saved: factors take more time."""
+    deltas, inputs = torch.randn(2, steps, outputs), torch.randn(2, steps, width)
+    whole, factors = outputs * width, deltas[0].numel() + inputs[0].numel()
+    kept = layers.summed_outer_products(deltas, inputs)
+    assert isinstance(kept, layers.SummedOuterProducts) == (whole > 2 * factors)
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize(
+    ("channels", "size", "more"),
+    [
+        ((4, 6), (3, 3), {}),  # one position, and then few
+        ((40, 30), (3, 5), {}),
+        ((4, 6), (9, 8), {"stride": 2, "padding": (1, 0)}),
+        ((4, 6), (5, 4), {"padding": 1, "padding_mode": "reflect"}),
+        ((2, 4), (9, 8), {"dilation": (1, 2), "padding": "same"}),
+    ],
+)
+def test_convolutions_have_the_gradients_of_autograd(groups, bias, channels, size, more):
+    generator = torch.Generator().manual_seed(2)
+    layer = nn.Conv2d(*channels, 3, groups=groups, bias=bias, dtype=torch.float64, **more)
+    inputs = torch.randn((3, channels[0], *size), generator=generator, dtype=torch.float64)
+    outputs = layer(inputs)
+    deltas = torch.randn(outputs.shape, generator=generator, dtype=torch.float64)
+    found = layers.gradients(layer, inputs, deltas)
+    for i in range(3):
+        parameters = dict(layer.named_parameters())
+        expected = torch.autograd.grad(
+            layer(inputs[i : i + 1]), list(parameters.values()), deltas[i : i + 1]
+        )
+        for name, gradient in zip(parameters, expected):
+            torch.testing.assert_close(found[name].materialize()[i].view_as(gradient), gradient)
+
+
 @pytest.mark.parametrize("rows", [0, 1, 127, 128, 129, 256, 300])
 def test_a_product_in_parts_has_every_row(rows):
     deltas, inputs = torch.randn(rows, 3).double(), torch.randn(rows, 5).double()
