@@ -327,6 +327,12 @@ def test_a_mechanism_that_always_raises_was_not_tested():
         verify_privacy(lambda d, r: 1 / 0, 0, 1, 1.0, samples=1_000, vectorized=False)
 
 
+@pytest.mark.parametrize("data", [(0, 1), (1, 0)])
+def test_a_mechanism_that_raises_on_one_input_is_refuted(data):
+    verdict = verify_privacy(raises_on_one, *data, 1.0, samples=1_000, rng=0)
+    assert verdict.refuted and "raises KeyError" in str(verdict.event)
+
+
 def test_the_two_inputs_and_all_calls_get_independent_noise():
     seen = {}
 

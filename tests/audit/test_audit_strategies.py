@@ -112,6 +112,17 @@ def test_labels_of_regression_are_numbers():
     assert labeled == 0.0
 
 
+def test_the_record_that_is_removed_is_seldom_null():
+    """A record of zeros has no effect on most releases."""
+    pairs = strategies.neighbouring_datasets("add_or_remove_one", n=2, d=3)
+
+    def null(pair):
+        first, second = ((X == 0.0).all(axis=1).sum() for X, _ in pair)
+        return first != second
+
+    assert share(pairs, null, examples=40) < 0.15
+
+
 @pytest.mark.parametrize("label", [-1.0, 1.0])
 def test_each_label_is_drawn(label):
     find(strategies.neighbouring_datasets(n=2), lambda pair: label in pair[0][1])

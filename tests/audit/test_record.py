@@ -351,6 +351,8 @@ def test_a_shift_is_measured_in_the_norm_of_the_law(law, order):
     shift = float(np.linalg.norm((OTHER - DATA).sum(axis=0), order))
     for stated, findings in ((shift, []), (0.99 * shift, ["sensitivity"])):
         assert kinds(noisy, sensitivity=stated) == findings
+    still = kinds(lambda X, rng, size: noisy(0.0 * X, rng, size), sensitivity=0.0)
+    assert "sensitivity" not in still
 
 
 def test_sources_that_are_not_recorded_are_reported():

@@ -452,13 +452,16 @@ def test_scipy_and_all_of_random_are_recorded():
         np.random.seed(0)  # noqa: NPY002
         return data + stats.laplace.rvs()
 
+    def seeded_scipy(data, rng):
+        return data + stats.laplace.rvs(random_state=0)
+
     def seeded_random(data, rng):
         random.seed(0)
         return data + random.triangular(-1.0, 1.0) - random.gammavariate(1.0, 1.0)
 
     found = audit.record(by_scipy, 0.0, 1.0, claim=(1.0, 1e-6), vectorized=False)
     assert [finding.kind for finding in found.findings] == ["epsilon"], str(found)
-    for mechanism in (seeded, seeded_random):
+    for mechanism in (seeded, seeded_scipy, seeded_random):
         found = audit.record(mechanism, 0.0, 1.0, vectorized=False)
         assert [finding.kind for finding in found.findings] == ["seed"], str(found)
     found = audit.record(
@@ -494,13 +497,15 @@ def test_a_seed_that_one_run_leaves_to_the_others_is_a_note():
     assert found.passed and "PyTorch's default generator was seeded with 3" in str(found)
 
 
-@pytest.mark.parametrize("library", ["numpy", "torch"])
+@pytest.mark.parametrize("library", ["numpy", "random", "torch"])
 def test_a_coin_that_falls_the_same_in_every_run_hides_no_epsilon(library):
     torch = pytest.importorskip("torch") if library == "torch" else None
 
     def release(data, rng):
-        if torch is None:
+        if library == "numpy":
             np.random.default_rng(7).integers(2)
+        elif library == "random":
+            random.Random(7).randrange(2)
         else:
             torch.bernoulli(torch.tensor(0.5), generator=torch.Generator().manual_seed(7))
         return data + rng.laplace(0.0, 2.0)
