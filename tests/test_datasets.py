@@ -403,6 +403,18 @@ def test_csv_sparse_equals_dense_and_missing_is_zero(tmp_path):
     np.testing.assert_array_equal(y, [0, 1, 1])
 
 
+def test_csv_with_numbers_for_categories(tmp_path):
+    """All fields are numbers, and a code means a category, whatever the other columns are."""
+    path = write(tmp_path / "f.csv", "a,b,y\n5,2,0\n0,1,1\n")
+    for columns, row in (
+        ({"a": (0, 10), "b": ("1", "2")}, [0.5, 0, 1]),
+        ({"b": ("1", "2"), "a": ("0", "5")}, [0, 1, 0, 1]),
+        ({"a": (0, 10), "b": (0, 4)}, [0.5, 0.5]),
+    ):
+        X, y = datasets.load_csv(path, columns=columns)
+        assert X[0].tolist() == row and y.tolist() == [0.0, 1.0]
+
+
 # ---------------------------------------------------------------- the search for files
 
 
@@ -627,6 +639,7 @@ def test_bundled_sets():
     assert repr(digits).startswith("Dataset('digits', n=1797, d=64, 10 classes, dense, ")
     assert len(repr(cancer)) < 300  # a summary, not the arrays
     assert np.mean(cancer.X == 1) < 0.005  # the declared ranges cut almost nothing
+    assert (cancer.X.max(axis=0) > 0.6).all()  # and are hardly wider than the values
     with pytest.raises(ValueError, match="two classes"):
         digits.problem()
     problem = cancer.problem()

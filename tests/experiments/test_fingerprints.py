@@ -85,6 +85,8 @@ def test_fingerprints_of_functions():
     deep = functools.reduce(lambda inner, _: [inner], range(20), Free(1.0))
     assert not files.is_complete(files.fingerprint(deep))
     assert files.fingerprint(np.float32(0.5)) == 0.5 and files.fingerprint(np.int64(3)) == 3
+    functions = [complete, base, math.sqrt]
+    assert files.fingerprint(np.array(functions, dtype=object)) == files.fingerprint(functions)
     long = (None,) * 200
     assert files.fingerprint(long) == files.fingerprint(list(long)) != files.fingerprint((1,) * 200)
 

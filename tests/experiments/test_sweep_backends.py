@@ -337,6 +337,21 @@ def test_dask_runs_no_more_calls_at_once_than_jobs(tmp_path, jobs):
     assert found.keys() == {0, 1, 2, 3} and max(found.values()) <= jobs
 
 
+def test_a_call_that_others_cancel_on_dask_is_an_error(tmp_path):
+    distributed = pytest.importorskip("distributed", reason="dask[distributed] is not installed")
+    options = {"n_workers": 1, "threads_per_worker": 1, "dashboard_address": ":0"}
+    with (
+        distributed.LocalCluster(processes=False, **options) as cluster,
+        distributed.Client(cluster) as client,
+        joblib.parallel_config("dask", client=client),
+    ):
+        found = backends.results(at_once, [(str(tmp_path),)] * 4, 2)
+        next(found)
+        client.cancel([*map(distributed.Future, client.futures)], force=True)
+        with pytest.raises(RuntimeError, match="a call was cancelled on the Dask cluster"):
+            list(found)
+
+
 @pytest.mark.slow
 def test_dask_worker_dies(tmp_path, client):
     log = str(tmp_path / "log")
