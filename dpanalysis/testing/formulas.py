@@ -180,7 +180,7 @@ def _check_growth(loss: Loss, y: float) -> None:
         loss.weak_growth(1.0)
     except ValueError:
         return  # the loss declares none
-    z = np.concatenate([-_FAR[::-1], _MARGINS, _FAR])
+    z = np.concatenate([-_FAR, _MARGINS, _FAR])
     values, squares = _along(loss, "value", y)(z), _along(loss, "derivative", y)(z) ** 2
     above = values - np.nanmin(values)
     known = np.isfinite(above) & np.isfinite(squares)

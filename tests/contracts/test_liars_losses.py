@@ -1,5 +1,6 @@
 """Losses and rules that violate the contract, each found with a message naming the violation."""
 
+import contextlib
 import math
 import random
 
@@ -8,6 +9,8 @@ import pytest
 
 from dpanalysis import clipping, kernels, losses, testing
 from dpanalysis.kernels import kernel_table
+from dpanalysis.testing import formulas
+from dpanalysis.testing._tools import global_random_untouched
 
 CALLS = []
 
@@ -69,6 +72,35 @@ def pinched(z, y):
 def bump(z, y):
     inside = np.clip(z - 3.0, 0.0, 0.004)
     return Pseudo().value(z, y) + 0.6 * inside
+
+
+def test_the_steepest_place_of_a_function_is_found():
+    for center in (-7.3, 0.0, 1.3):
+        slope, place = formulas._steepest(lambda z, c=center: np.tanh(50.0 * (z - c)), 1.0, 1e-5)
+        assert slope == pytest.approx(50.0, rel=1e-4) and place == pytest.approx(center, abs=1e-3)
+    slope, place = formulas._steepest(lambda z: np.where(z < 0.7, 0.0, 1e-3), 1.0, 1e-5)
+    assert slope > 10.0 and place == pytest.approx(0.7, abs=1e-3)  # a jump
+
+
+@pytest.mark.parametrize(("function", "slope"), [(np.sin, np.cos), (np.exp, np.exp)])
+def test_differences_are_the_slope(function, slope):
+    z = np.linspace(-3.0, 3.0, 13)
+    np.testing.assert_allclose(formulas._differences(function)(z), slope(z), rtol=1e-7)
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_the_random_sources_of_the_process_are_seeded_and_restored(fails):
+    def states():
+        return np.random.get_state()[1].tolist(), random.getstate()  # noqa: NPY002
+
+    before, seen = states(), []
+    for seed in (1, 2, 1):
+        with contextlib.suppress(AssertionError), global_random_untouched("it", seed=seed):
+            seen.append(states())
+            assert not fails
+        assert states() == before
+    assert seen[0] == seen[2]
+    assert all(one != other for one, other in zip(seen[0], seen[1]))
 
 
 def calls(self, z, y):

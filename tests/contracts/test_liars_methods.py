@@ -270,6 +270,12 @@ class ForgetsItsSpeed(Resumable):
         return {}
 
 
+class ForgetsItsSpeedAlone(ForgetsItsSpeed):
+    """Has one replicate at a time."""
+
+    together = False
+
+
 class NeedsItsSpeed(Resumable):
     def resume(self, step, made, lost, oracle, plan):
         step.state["speed"]
@@ -361,6 +367,7 @@ LIARS = [
     (CannotTravel(), "cannot be pickled"),
     (PromisesALength(), "says 5 iterations, and run.. makes 4"),
     (ForgetsItsSpeed(), "resumed from a checkpoint gives other numbers .* state="),
+    (ForgetsItsSpeedAlone(), "resumed from a checkpoint gives other numbers .* state="),
     (NeedsItsSpeed(), r"resume\(\) fails: KeyError: 'speed' \(see Method.resume on empty states"),
     (AsksForLostBatches(), r"resume\(\) fails: PrivacyBudgetExceeded: .* nothing is left"),
     (WritesDownSizes(), r"reads oracle\.evaluations, which is not private"),

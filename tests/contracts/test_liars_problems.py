@@ -523,6 +523,19 @@ def test_facts_that_noise_is_shaped_by_are_checked(stated, message):
         testing.check_problem(problem)
 
 
+def test_one_record_beyond_the_bound_on_a_block_is_found():
+    X = np.sign(DATA) * [1.0, 0.0]
+    stated = {"row_blocks": ((Block(1, 1, 1.0), Block(1, 1, 0.5)),)}
+    problem = Stated(X, X[:, 0], dpa.losses.HuberizedHinge(1.0), None, dpa.RowBound(2, 2.0))
+    problem.stated = stated
+    testing.check_problem(problem)
+    X[7, 1] = 1.0
+    problem = Stated(X, X[:, 0], dpa.losses.HuberizedHinge(1.0), None, dpa.RowBound(2, 2.0))
+    problem.stated = stated
+    with pytest.raises(AssertionError, match="the columns 1 to 1 of its row"):
+        testing.check_problem(problem)
+
+
 class SameInBothNorms(dpa.ERM):
     """States the L2 bound in both norms, which holds for rows with a single entry."""
 
@@ -652,6 +665,32 @@ def test_constants_of_a_penalty_are_checked_however_small(strength):
             testing.check_problem(*problems(**wrong))
     with pytest.raises(AssertionError, match=r"hessian_diagonal is .* along coordinate 0"):
         testing.check_problem(*problems(stated=1.1))
+
+
+@dataclasses.dataclass(frozen=True)
+class Cornered(Ridge):
+    """The ridge penalty plus a multiple of the absolute values, but for their corner at 0."""
+
+    corner: float = 0.0
+
+    def value(self, w):
+        return super().value(w) + self.corner * np.abs(w).sum(axis=-1)
+
+    def gradient(self, w):
+        return super().gradient(w) + self.corner * np.sign(w)
+
+
+def test_a_corner_of_a_penalty_at_0_is_found():
+    message = r"curvature of the regularizer along a direction at size 0 is .* outside its"
+    with pytest.raises(AssertionError, match=message):
+        testing.check_problem(kind(regularizer=Cornered(0.1, 0.1, 0.1, corner=1e-6))())
+
+
+def test_large_gradients_without_curvature_are_no_violation():
+    """Rounding of the gradients is not counted as curvature, here of size 0."""
+    X, y = 1e5 * np.sign(DATA), np.sign(DATA[:, 0])
+    problem = dpa.ERM(X, y, dpa.losses.Huber(1e-3), None, dpa.RowBound(math.inf, 1e5))
+    testing.check_problem(problem)
 
 
 class Linear(Median):
