@@ -3,6 +3,7 @@
 import functools
 import math
 
+import mpmath as mp
 import numpy as np
 import pytest
 from hypothesis import example, given
@@ -309,6 +310,20 @@ def test_many_queries_at_once_are_many_single_ones():
         found = module._queries(3.0, noise, 2.0, cap, 1.0)
         (finer,) = brute_force(noise, 3.0, 2.0, [cap], 1.0, 30_000)
         assert found == pytest.approx(finer, rel=1e-5)
+
+
+@pytest.mark.parametrize("cap", [10**6, 10**18, 10**40])
+def test_very_many_gaussian_queries_cost_no_less_than_equal_ones(cap):
+    """Single steps no longer change W in floating point, and would be made without an end."""
+    order, scale = 2.0, 10.0
+    cost = module._queries(order, "gaussian", scale, float(cap), 1.0)
+    with mp.workdps(120):
+        for x in mp.linspace(0, 20, 81):  # the worst are near sqrt(2 ln cap)
+            off, on = mp.ncdf(-x), mp.ncdf(mp.mpf(2) / 10 - x)
+            halts, stays = on**2 / off, (1 - on) ** 2 / (1 - off)
+            W = (halts + stays - 1) * (1 - stays**cap) / (1 - stays)
+            assert mp.log(1 + W) <= cost * (1.0 + module._MARGIN)
+    assert cost <= rdp_gaussian(order, scale / 2.0) + math.log(cap) / (order - 1.0)
 
 
 def test_the_bound_without_a_cap_is_the_limit():

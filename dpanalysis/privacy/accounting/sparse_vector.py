@@ -317,6 +317,8 @@ def _iterate(log_c: Array, u: Array, cap: float) -> tuple[float, Indices, Array]
         weights.append((scale, w))
         steps = min(left, _steps(w, limits[i], heights[i], rates[i]))
         w, growth = _jump(w, heights[i], rates[i], steps)
+        if steps < left and not growth:  # the steps reach the limit, unless they are rounded away
+            w = max(w, limits[i])
         if growth:  # W would overflow: measure everything in units of e**growth
             top, unit = top + growth, math.exp(-growth)
             scale, heights = scale * unit, [height * unit for height in heights]
