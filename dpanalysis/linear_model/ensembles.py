@@ -74,6 +74,8 @@ class _Cost(NamedTuple):
         """Return the cost for a record that occurs k times in the fit (group privacy)."""
         if k == 0:  # times an infinite cost
             return _Cost(0.0, 0.0)
+        if self.delta == 0.0:
+            return _Cost(k * self.epsilon, 0.0)
         factor = 1.0 + math.fsum(math.exp(min(j * self.epsilon, 700.0)) for j in range(1, k))
         return _Cost(k * self.epsilon, min(1.0, factor * self.delta))
 

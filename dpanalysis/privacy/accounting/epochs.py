@@ -230,7 +230,7 @@ class Bins(Pair):
         return math.log(low[0]) if low.size else 0.0, math.log(high[-1]) if high.size else 0.0
 
     def distribution(self, width: float, tail: float, adding: bool) -> tuple[int, Array, float]:
-        """Return the loss on a grid, as for any pair, with at most ``tail`` mass at infinity."""
+        """Return the loss on a grid, as for any pair; mass of order ``tail`` is at infinity."""
         tail = 10.0 ** math.floor(math.log10(max(tail, 1e-17)))
         return Pair.distribution(replace(self, tail=tail), width, tail, adding)
 
