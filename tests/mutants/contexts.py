@@ -21,6 +21,7 @@ _TEST_FOLDERS = {
     "kernels": ("kernels", "problems"), "losses": ("problems",), "clipping": ("problems",),
     "regularizers": ("problems",), "commands": ("linear_model",), "tuning": ("tuning",),
     "preprocessing": ("linear_model",), "opacus": ("test_opacus.py",),
+    "testing": ("contracts",), "datasets": ("test_datasets.py",),
 }  # fmt: skip
 # These compare digests of files, and would detect any change of text.
 _DIGESTS = ("test_caching.py", "test_every_kept_kernel")
