@@ -25,7 +25,7 @@ SHOWN = {
         "best certified rate: step 1, momentum 0.2, mu 0.5",
         ("cvxpy, compiled once", "cvxpy, rebuilt"),
     ),
-    "epsilon of a thousand private steps, by PLD": (
+    "epsilon of a thousand private steps, by PLD of equal accuracy": (
         "PLD epsilon: 1000 steps",
         ("dp-accounting",),
     ),
