@@ -69,14 +69,13 @@ def power() -> str:
     (at,) = re.findall(r"^At confidence (.*?) nine of ten audits .*? best event\.", page, re.M)
     row = rf"^\| runs for power 0.9 at confidence {at}, [^:|]*: (.*), \d+ of \d+ seeds .*?\|(.*)$"
     rows = [(name, float(rest.split("|")[3])) for name, rest in re.findall(row, page, re.M)]
-    kinds = dict.fromkeys(re.split(r",| of \d", name)[0] for name, _ in rows)
+    first, *_, last = (re.split(r",| of \d", name)[0] for name, _ in rows)
     drawn = re.search(r"Of (\d+) mechanisms drawn by a generator .*? ([\d.]+) % are refuted", page)
     most = max(ratio for _, ratio in rows)
     share = f"; one audit refutes {drawn[2]} % of {drawn[1]} random ones" if drawn else ""
     return (
         f"At confidence {at} nine of ten audits refute each of {len(rows)} mechanisms "
-        f"({', '.join(kinds)}) with at most {most:g} times the runs that would do if the best "
-        f"event were known{share}."
+        f"({first} to {last}) with {most:g} times the runs that the best event needs{share}."
     )
 
 

@@ -115,10 +115,10 @@ def test_what_is_stored_fits_the_code():
 
 @cache
 def functions(file):
-    """Return the names of the functions of a test file, and whether they are marked slow."""
+    """Return the names of the functions of a test file, and whether all of their cases are slow."""
     nodes = ast.walk(ast.parse((ROOT / file).read_text("utf-8")))
     return {
-        node.name: any("mark.slow" in ast.unparse(each) for each in node.decorator_list)
+        node.name: "pytest.mark.slow" in map(ast.unparse, node.decorator_list)
         for node in nodes
         if isinstance(node, ast.FunctionDef)
     }

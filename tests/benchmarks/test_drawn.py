@@ -95,7 +95,9 @@ def test_the_page_of_the_project_names_the_cases(monkeypatch, tmp_path):
         line("of numbers", "geometric", 4.5, "0.9"),
     ]
     lines += ["", "At confidence 1 - 1e-09 nine of ten audits refute, who knows the best event. "]
-    listed = "each of 2 mechanisms (Laplace, vector) with 2.5 times an oracle's runs"
+    listed = (
+        "each of 2 mechanisms (Laplace to vector) with 2.5 times the runs that the best event needs"
+    )
     for told, end in (("", "."), (share, "; one audit refutes 92.5 % of 280 random ones.")):
         path.write_text("\n".join(lines) + told)
         assert _speed.power() == (

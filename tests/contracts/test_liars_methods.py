@@ -89,7 +89,7 @@ class ReadsHistory(Honest):
     def run(self, w, oracle, plan):
         for step in super().run(w, oracle, plan):
             yield step
-            log = sys._getframe(1).f_locals.get("log")
+            log = sys._getframe(2).f_locals.get("log")
             objective = log._values.get("objective") if log is not None else None
             if objective and objective[-1].min() < np.inf:
                 return
