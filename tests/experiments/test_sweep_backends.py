@@ -300,7 +300,7 @@ def client():
         distributed.LocalCluster(n_workers=2, threads_per_worker=1, **options) as cluster,
         distributed.Client(cluster) as client,
     ):
-        yield client
+        yield distributed, client
 
 
 @pytest.mark.slow
@@ -324,27 +324,28 @@ def at_once(index, folder):
     return index, running
 
 
-@pytest.mark.parametrize("jobs", [1, 2])
-def test_dask_runs_no_more_calls_at_once_than_jobs(tmp_path, jobs):
+@contextlib.contextmanager
+def one_dask_worker(threads):
+    """Run calls in a worker with this many threads."""
     distributed = pytest.importorskip("distributed", reason="dask[distributed] is not installed")
-    options = {"n_workers": 1, "threads_per_worker": 3, "dashboard_address": ":0"}
+    options = {"n_workers": 1, "threads_per_worker": threads, "dashboard_address": ":0"}
     with (
         distributed.LocalCluster(processes=False, **options) as cluster,
         distributed.Client(cluster) as client,
         joblib.parallel_config("dask", client=client),
     ):
+        yield distributed, client
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_dask_runs_no_more_calls_at_once_than_jobs(tmp_path, jobs):
+    with one_dask_worker(threads=3):
         found = dict(backends.results(at_once, [(str(tmp_path),)] * 4, jobs))
     assert found.keys() == {0, 1, 2, 3} and max(found.values()) <= jobs
 
 
 def test_a_call_that_others_cancel_on_dask_is_an_error(tmp_path):
-    distributed = pytest.importorskip("distributed", reason="dask[distributed] is not installed")
-    options = {"n_workers": 1, "threads_per_worker": 1, "dashboard_address": ":0"}
-    with (
-        distributed.LocalCluster(processes=False, **options) as cluster,
-        distributed.Client(cluster) as client,
-        joblib.parallel_config("dask", client=client),
-    ):
+    with one_dask_worker(threads=1) as (distributed, client):
         found = backends.results(at_once, [(str(tmp_path),)] * 4, 2)
         next(found)
         client.cancel([*map(distributed.Future, client.futures)], force=True)
