@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -39,13 +39,6 @@ ALGORITHMS = ("DP-GD", "DP-HB", "DP-NAG", "DP-MASG", "DP-NAG-opt", "DP-MASG-opt"
 OPTIMAL = ALGORITHMS[4:]
 #: T of the published curves.
 PUBLISHED_HORIZONS = (100, 200, 500, 1000)
-#: Names of the algorithms in the headline.
-IN_WORDS = {
-    "DP-GD": "gradient descent",
-    "DP-HB": "heavy ball",
-    "DP-NAG": "Nesterov's method",
-    "DP-NAG-opt": "the optimal division",
-}
 
 
 @lru_cache(maxsize=2)
@@ -374,9 +367,8 @@ class Experiment:
                 "- **Accelerated methods** (Kuru et al. 2022), full batches, epsilon "
                 f"{summary['epsilon'].max():g}: log10 of the final error: {found['GD']} for "
                 f"gradient descent, {found['HB']} for heavy ball, {found['NAG']} for Nesterov's "
-                f"method, {found['NAG-opt']} with optimal division, each at the c and "
-                "T of least true (non-private) error, "
-                f"{self._grid(summary)}{self._ends(summary, IN_WORDS)}. {self.verdicts(tables)}, "
+                f"method, {found['NAG-opt']} with optimal division, each at the step size and "
+                f"number of iterations of least true (non-private) error. {self.verdicts(tables)}, "
                 "on their data (001-27)."
             ),
         }
@@ -387,10 +379,10 @@ class Experiment:
         least, most = summary["iterations"].min(), summary["iterations"].max()
         return f"T = {least} to {most}" if least < most else f"T = {least}"
 
-    def _ends(self, summary: Table, names: Mapping[str, str]) -> str:
+    def _ends(self, summary: Table) -> str:
         """Return which of the algorithms are best at an end of the T tried."""
         tried, made = summary["iterations"], summary["iterations_made"]
-        best = {name: made[self._best_row(summary, each)] for each, name in names.items()}
+        best = {name: made[self._best_row(summary, name)] for name in ALGORITHMS}
         found = ""
         for end in (tried.min(), tried.max()):
             there = [name for name, at in best.items() if at == end]
@@ -529,7 +521,7 @@ class Experiment:
             f"{self.initial_gap:.3g}; for T with the same T' the runs are identical, and one curve "
             f"is drawn. {self.best(tables)} Their c and T minimize the true error, which a private "
             f"choice could not use, among {self._grid(tables['summary'])}"
-            f"{self._ends(tables['summary'], {name: name for name in ALGORITHMS})}."
+            f"{self._ends(tables['summary'])}."
         )
         if self.is_published:
             dotted = "Dotted: the authors' own curves where available; crosses"

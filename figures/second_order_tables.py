@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -233,14 +232,18 @@ def report(tables: dict[str, Table]) -> dict[str, str]:
     most = max(stop, key=stop.__getitem__)
     total = len(where(zero, method=most)["found"])
     both, higher = pairs(zero, most, "DP-TR", "loss")
+    cost = ("iterations", "seconds")
+    beside = "; ".join(
+        f"{name}: " + ", ".join(f"{LESS[each]} {less_often(means, name, each)[1]}" for each in cost)
+        for name in ("OPT", "2OPT-LS")
+    )
     headline = (
         f"- **Second-order points** (Gao and Wright 2023), Covertype and IJCNN, {total} settings. "
-        f"From 0 all runs stop at such a point in {stop[most]} of them for the paper's {most}, "
-        f"in {stop['DP-TR']} for the trust region DP-TR and in {stop['OPT']} for OPT; the last "
-        f"iterate is one in {end[most]}, {end['DP-TR']} and {end['OPT']}, w0 in "
-        f"{at_start(zero)}. Where both stop, {most} ends at a higher loss than DP-TR in {higher} "
-        f"of {both}. "
-        f"{verdicts(tables, ('iterations', 'seconds'))}."
+        f"From 0 all runs stop at such a point in {stop[most]} for the paper's {most}, in "
+        f"{stop['DP-TR']} for the trust region DP-TR and in {stop['OPT']} for OPT; the last "
+        f"iterate is one in {end[most]}, {end['DP-TR']} and {end['OPT']}. Where both stop, {most} "
+        f"ends at a higher loss than DP-TR in {higher} of {both}. Beside DP-TR, {beside}"
+        f"{'' if 'unit_means' in tables else ' (open for M = 1)'}."
     )
     return {"found": markdown(head, rows), "noise": gain(tables) + ".", "headline": headline}
 
@@ -270,8 +273,8 @@ STARTS = {"zero": "0", "random": "a random start"}
 LESS = {"iterations": "fewer iterations", "seconds": "less time", "loss": "ends at a lower loss"}
 
 
-def beside_trust_region(means: Table, method: str, quantity: str) -> str:
-    """Return from which starts a quantity is smaller than for DP-TR, and how often.
+def less_often(means: Table, method: str, quantity: str) -> tuple[str, str]:
+    """Return how often a quantity is smaller than for DP-TR, and from which starts this is found.
 
     It is found if this holds in most settings in which all runs of both stop.
     """
@@ -283,31 +286,30 @@ def beside_trust_region(means: Table, method: str, quantity: str) -> str:
     word = "found" if all(most.values()) else "not found"
     if any(most.values()) and not all(most.values()):
         word = f"found from {' and '.join(STARTS[start] for start in most if most[start])} alone"
-    return f"{LESS[quantity]} in {' and '.join(counted)} ({word})"
+    return " and ".join(counted), word
 
 
-def verdicts(tables: dict[str, Table], quantities: Sequence[str] = tuple(LESS)) -> str:
-    """Return the verdicts on the paper's two comparisons with the trust region.
+def beside_trust_region(means: Table, method: str) -> str:
+    """Return what is smaller than for DP-TR, how often, and whether this is found."""
+    counted = {quantity: less_often(means, method, quantity) for quantity in LESS}
+    return ", ".join(f"{LESS[each]} in {often} ({word})" for each, (often, word) in counted.items())
 
-    With the losses, also the number of settings in which 2OPT-LS stops.
-    """
+
+def verdicts(tables: dict[str, Table]) -> str:
+    """Return the verdicts on the paper's two comparisons with the trust region."""
     said = []
     for table, constants in (("means", "G and M of the data"), ("unit_means", "G = M = 1")):
         if table not in tables:
             continue
         sharp = where(tables[table], sensitivity="sharp")
         starts = list(dict.fromkeys(sharp["start"].tolist()))
-        short, search = (
-            ", ".join(beside_trust_region(sharp, name, quantity) for quantity in quantities)
-            for name in ("OPT", "2OPT-LS")
-        )
+        short, search = (beside_trust_region(sharp, name) for name in ("OPT", "2OPT-LS"))
         stop = [counts(where(sharp, start=start), "stopped") for start in starts]
         stops = " and ".join(f"{each['2OPT-LS']} against {each['DP-TR']}" for each in stop)
-        stops = f", and it stops in {stops} settings" if "loss" in quantities else ""
         said.append(
             f"with {constants}, against DP-TR in the settings where both stop, from "
             f"{' and from '.join(STARTS[start] for start in starts)}: OPT takes {short}; "
-            f"2OPT-LS {search}{stops}"
+            f"2OPT-LS {search}, and it stops in {stops} settings"
         )
     if len(said) == 1:
         said.append("with M = 1, which the paper's tolerances imply, all of this is open")

@@ -190,7 +190,7 @@ def test_captions_say_what_was_found():
     assert "beat gradient descent is refuted" in worse
     headline = kuru_fig3.report(tables)["headline"]
     assert "non-private" in headline and "-1.03 for gradient descent" in headline
-    assert "T = 100 to 1000; 100 is best for heavy ball, Nesterov's method and the" in headline
+    assert "among T = 100 to 1000; 100 is best for DP-HB, DP-NAG" in caption
     dotted = [
         module.caption(_ledger.read(name)[1], "paper").count("Dotted: the authors' own")
         for name, module in (("kuru_fig3", kuru_fig3), ("kuru_fig4", kuru_fig4))

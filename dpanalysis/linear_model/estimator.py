@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import scipy.sparse as sp
@@ -111,7 +111,7 @@ class PrivateLinearModel(BaseEstimator, ABC):
     size: int | None
     random_state: Any
 
-    def fit(self, X: Any, y: Any, **unknown: Any) -> PrivateLinearModel:
+    def fit(self, X: Any, y: Any, **unknown: Any) -> Self:
         """Fit the model, spending the whole budget.
 
         Parameters
