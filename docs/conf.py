@@ -57,6 +57,7 @@ html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_js_files = [("tables.js", {"defer": "defer"})]
 html_show_sourcelink = False
+html_sidebars = {"five_minutes": []}  # it has no pages below or beside it
 html_theme_options = {
     "navbar_align": "left",
     "header_links_before_dropdown": 6,

@@ -65,6 +65,8 @@ def public_modules():
 def test_every_public_name_has_a_page():
     pages = dict(site_api.pages())
     assert public_modules() <= set(pages)
+    page = (DOCS / "api.md").read_text(encoding="utf-8")
+    assert re.findall(r"^   (dpanalysis[\w.]*)$", page, re.M) == list(site_api.MODULES)
     for name in site_api.MODULES:
         for each in site_api.public(importlib.import_module(name)):
             pattern = rf"^   {each}$|``{each}`` is|autodata:: {name}\.{each}$|<{name}\.{each}>`"
