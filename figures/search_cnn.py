@@ -162,6 +162,7 @@ private, clipped or not.
 
 Differences from the paper: {small}Its Fig. 5 is a picture without numbers, and its text states
 neither the noise, the number of iterations, {unsaid}.
+It says that the chosen steps decrease: here they {search_mlp.trend(tables["curves"])} (d).
 
 Finding: {search_mlp.finding(tables, "objective")}
 """

@@ -247,7 +247,7 @@ CLAIMS = (
     ("beta = .8 is best", "backtrack", (0.05,), "0.8", None),
     (LAPLACE, "noise", (0.05, 0.2), "laplace", None),
     ("q = .01 is too small", "q", (0.05,), "0.1", ("0.01",)),
-    ("growing by the angle is better than always", "adapt", (0.05, 0.2), "angle", ("always",)),
+    ("growing by the angle is better than never and always", "adapt", (0.05, 0.2), "angle", None),
     ("zeta = .05 helps", "clip_decay", (0.05,), "0.05", ("0.0",)),
     ("zeta = .05 does not help", "clip_decay", (0.2,), "0.0", ("0.05",)),
 )

@@ -280,6 +280,17 @@ def test_the_lead_of_another_value_is_minus_that_of_the_default():
         assert expected in said
 
 
+def test_the_angle_has_to_lead_budgets_that_never_and_that_always_grow():
+    row = {"parameter": "adapt", "epsilon": 0.05, "accounting": "correct", "folds": 3}
+    for never, verdict in ((0.02, "confirmed"), (-0.05, "refuted"), (0.0, "open")):
+        rows = [
+            {**row, "value": value, "lead": lead, "low": lead - 0.01, "high": lead + 0.01}
+            for value, lead in (("always", 0.03), ("never", never))
+        ]
+        said = search_hyperparameters.finding({"leads": stack(rows)})
+        assert f"than never and always at 0.05 and 0.2: {verdict} (least lead" in said
+
+
 def test_the_better_law_of_noise_is_judged_with_a_fresh_batch_too():
     """Only there are both laws charged by bounds of the same kind."""
     row = {"parameter": "noise", "folds": 3, "value": "gaussian", "lead": 0.03}
@@ -343,19 +354,24 @@ def test_bars_are_standard_errors_over_the_folds():
 
 
 def test_what_line_searches_lead_by_counts_intervals_and_means():
-    methods = {"DP-BLSGD": 0.8, "DP-AGD": 0.7, "OutPert-RSGD": 0.75, "DP-BLGD": 0.79}
+    methods = {"DP-BLSGD": 0.8, "DP-AGD": 0.7, "OutPert-RSGD": 0.75, "DP-BLGD": 0.79, "DP-SGD": 0.9}
     means = [
         {"data": data, "loss": "svm", "method": name, "epsilon": 0.4, "accuracy": a, "runs": 5}
         for data in ("adult", "bank")
         for name, a in {**methods, "DP-BLSGD, as printed": 0.6}.items()
     ]
     leads = [
-        {"data": data, "method": name, "epsilon": 0.4, "low": 0.1 if certain else -0.1, "high": 0.2}
+        {"data": data, "method": name, "epsilon": 0.4, "low": low, "high": low + 0.3}
         for data in ("adult", "bank")
-        for name, certain in (("DP-AGD", data == "adult"), ("OutPert-RSGD", True))
+        for name, low in (
+            ("DP-AGD", 0.1 if data == "adult" else -0.1),
+            ("OutPert-RSGD", 0.1),
+            ("DP-SGD", -0.4),
+        )
     ]
     said = search_accuracy.finding({"means": stack(means), "leads": stack(leads)})
     assert "DP-AGD is open (ahead by intervals in 1, by means in 2 of 2 settings)" in said
+    assert "DP-SGD is refuted (ahead by intervals in 0, by means in 0 of 2 settings)" in said
     assert "on Bank is not found with our encoding of Bank (ahead by intervals in 0" in said
     assert "DP-BLGD, with full batches like DP-AGD, is ahead of DP-AGD in 2 of 2" in said
     assert "DP-BLSGD is by means ahead of DP-AGD in 0 of 2" in said
@@ -436,6 +452,15 @@ def test_verdicts_on_curves():
     lower, higher = (search_mlp.verdicts(curves(0.7, 0.9, v), "objective") for v in (0.3, 0.7))
     assert lower.endswith("lower objective is confirmed") and "faster is refuted" in lower
     assert higher.endswith("lower objective is refuted")
+    said = search_mlp.finding(curves(0.7, 0.9, 0.7), "objective")
+    assert "; objective after 500 iterations 0.700 against DP-SGD 0.500 and DP-Adam" in said
+    assert "objective" not in search_mlp.finding(curves(0.7, 0.9, 0.7))
+
+
+@pytest.mark.parametrize(("last", "words"), [(0.4, "fall"), (0.6, "do not decrease")])
+def test_the_trend_of_the_steps_compares_the_last_quarter_with_the_first(last, words):
+    steps = np.array([np.nan, 1.0, 9.0, 9.0, last])  # none at the start
+    assert search_mlp.trend({"method": np.full(5, "DP-BLSGD"), "step_size": steps}) == words
 
 
 @pytest.mark.slow

@@ -51,7 +51,7 @@ Figure 1 | drawn | `python -m figures search_hyperparameters`; a picture without
 Figure 2 | 002-14 | `python -m figures search_evaluations`; a picture without numbers
 Figure 3 | drawn | `python -m figures search_accuracy`: Adult and Bank; IPUMS is not public as used
 Figure 4 | drawn | `python -m figures search_accuracy`: Adult and Bank; IPUMS is not public as used
-Figure 5 | drawn | `python -m figures search_mlp`: the MLP on MNIST; its CNN: `python -m figures search_cnn`
+Figure 5 | drawn | `python -m figures search_mlp`: the MLP on MNIST; its CNN: `python -m figures search_cnn`; Fashion-MNIST and CIFAR-10 were not at hand
 Headline: the step chosen satisfies the Armijo condition with high probability | 002-15 |
 Headline: the search is charged once, not for every query | holds: 002-1 002-3 | Laplace noise; Gaussian noise at a fixed max_it
 Headline: (4) is a tighter bound | 002-13 |
@@ -62,7 +62,7 @@ Headline: amplification applies to gradient and search | holds: 002-4 002-10 | o
 Headline: sampling relaxes the budget (introduction) | 002-17 |
 Headline: no budget is needed to shrink the clipping norms | used | the decision uses released numbers only: `methods.LineSearchSGD`
 Headline: subsampling greatly reduces the evaluations | 002-14 |
-Headline: angles show when to raise the budget | drawn | `python -m figures search_hyperparameters`; adapt="never" stops at a cap on the iterations with budget left, so it is compared at a smaller cost
+Headline: angles show when to raise the budget | drawn | `python -m figures search_hyperparameters`: better than never and than always, at equal spending
 Headline: line search is useful at small epsilon | drawn | `python -m figures search_accuracy`
 Headline: it beats DP-AGD, output perturbation (on 3 of 4 data sets, not on Bank), objective perturbation and DP-SGD in most cases | drawn | `python -m figures search_accuracy`, by the correct accounting; its caption has the finding on each rival
 Headline: shrinking the clipping norms helps a little on some data (section 5.6) | drawn | `python -m figures search_accuracy search_hyperparameters`
