@@ -229,7 +229,7 @@ Privacy: each run is ({chosen["epsilon"]:g}, {chosen["delta"]:g})-differentially
 add-or-remove-one with n public, at sigma = {noise:.4f}: epsilon {pld:.4f} by PLD, {rdp:.4f} by
 RDP. A map as a whole is not covered, and neither are the accuracies.
 
-Differences from the paper: {small}, a linear or small model instead of a four-layer CNN, no
+Differences from the paper: {small}, {runs.MODELS[chosen["model"]]} instead of a four-layer CNN, no
 momentum, Poisson batches of {chosen["batch"]} on average for {chosen["epochs"]} epochs.
 
 Finding: {finding(table, "the " + runs.MODELS[chosen["model"]])}

@@ -377,8 +377,8 @@ enforced by the true norms, the same step size gives {held["test_accuracy"]:.2f}
 Privacy: every run is ({EPSILON:g}, {DELTA:g})-differentially private under add-or-remove-one with
 n public, at sigma = {best["noise_multiplier"][0]:.4f}: epsilon {best["epsilon_pld"][0]:.4f} by
 PLD, {best["epsilon_rdp"][0]:.4f} by RDP. The guarantee holds for one run: choosing the best step
-size on the test part, as here and in the paper, is not covered, and neither are the accuracies nor
-the shares of C.
+size on the test part, as here and, since its Table 2 has the best cells of its Fig. 4, in the
+paper, is not covered, and neither are the accuracies nor the shares of C.
 
 Differences from the paper: {quick}Its network is a CNN, ours are a linear classifier and an MLP,
 so that only the order and the size of the differences between rules are comparable; batch size,

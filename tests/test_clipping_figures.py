@@ -297,6 +297,29 @@ def test_privacy(made):
         assert rows["noise_multiplier"][1] < rows["noise_multiplier"][0]
 
 
+@pytest.mark.parametrize(
+    ("losses", "runs", "verdict"),
+    [
+        ((5.0, 2.0), 5, "confirmed"),
+        ((5.0, 2.0), 2, "open"),  # no interval
+        ((2.1, 2.0), 5, "open"),
+        ((5.0, 0.1), 5, "open"),
+        ((2.0, 5.0), 5, "refuted"),
+        ((5.0, -2.0), 5, "refuted"),
+    ],
+)
+def test_a_loss_that_grows_has_to_do_so_beyond_chance(losses, runs, verdict):
+    """Deviations of .2 points: the interval of a loss of five runs is about .3."""
+    rows = [
+        {"varies": "epsilon", "model": model, "rule": rule, "epsilon": epsilon, "runs": runs}
+        | {"test_accuracy": 0.9 - 0.01 * loss * (rule == "VC"), "test_accuracy_std": 0.002}
+        for model in _clipping.MODELS
+        for rule in ("GC", "VC")
+        for epsilon, loss in zip((0.1, 10.0), losses, strict=True)
+    ]
+    assert f"epsilon, is {verdict}, by" in clipping_privacy._finding(_clipping.stack(rows), True)
+
+
 @pytest.mark.slow
 def test_synthetic(made):
     changes = {"step_sizes": [0.05], "seeds": 1, "clip_norms": [20.0, 80.0]}

@@ -6,6 +6,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install torch==2.13.0")
 
 from figures import (  # noqa: E402
+    _clipping,
     _cnn,
     cnn_clipping,
     cnn_gradients,
@@ -51,6 +52,18 @@ def test_heatmaps(made):
 def test_a_gain_differs_from_the_published_one_beyond_the_spread_of_both(gain, apart):
     """The published gain, .12, has a spread of .10 itself, from five runs of .07 each."""
     assert cnn_table.is_apart(gain, 5) == apart
+
+
+def test_the_gain_over_either_rule_is_paired():
+    rows = [
+        {"rule": rule, "step_size": 0.5, "seed": seed, "test_accuracy": 97.0 + seed + lead}
+        for rule, lead in (("GC", 0.0), ("Auto-S", 0.3), ("PSAC", 0.5))
+        for seed in range(3)
+    ]
+    best = {"rule": np.array(cnn_table.RULES), "step_size": np.full(3, 0.5)}
+    tables = {"runs": _clipping.stack(rows), "best": best}
+    for base, gain in (("GC", 0.5), ("Auto-S", 0.2)):
+        assert cnn_table.compared(tables, base=base) == pytest.approx((gain, 0.0), abs=1e-9)
 
 
 @pytest.mark.slow
