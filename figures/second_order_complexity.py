@@ -162,9 +162,10 @@ search, and the best shares by another
 {n_min("short", "sharp") / n_min("short", "sharp, best shares"):.2f} and
 {n_min("line_search", "sharp") / n_min("line_search", "sharp, best shares"):.2f}.
 
-Slopes: n_min of short steps is proportional to alpha^-{falls("short", "sharp"):.2f}, logarithms
-included, and grows like d^{grows("printed"):.2f} as printed and d^{grows("sharp"):.2f} with the
-sharp sensitivities, from d = {chosen["dimensions"][0]} to {chosen["dimensions"][-1]}: the printed
+Slopes: n_min of short steps is proportional to alpha^-{order:.2f} with the sharp sensitivities,
+logarithms included (alpha^-{falls("short", "printed"):.2f} as printed, by the noise of the
+Hessian), and grows like d^{grows("printed"):.2f} as printed and d^{grows("sharp"):.2f} with the
+sharp ones, from d = {chosen["dimensions"][0]} to {chosen["dimensions"][-1]}: the printed
 Hessian leads to the paper's order d, at large d only. For DP-GD (2) and DP-TR (7/4, with full
 batches) the paper states only orders: their lines start at that of OPT (sharp), and their height
 has no meaning. The horizontal lines are the {SIZES["covertype"][0]:,} and
