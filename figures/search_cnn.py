@@ -113,13 +113,18 @@ def report(tables: dict[str, Table]) -> dict[str, str]:
 
     rivals = " and ".join(f"{at(name, early)} ({name})" for name in RIVALS)
     ends = " and ".join(at(name, last) for name in RIVALS)
+    ours, *theirs = (
+        f"{where(curves, method=name, iteration=last)['objective'][0]:.2f}"
+        for name in ("DP-BLSGD", *RIVALS)
+    )
     return {
         "headline": (
             "- **Line search** (Chen and Lee 2020), the paper's CNN on MNIST, "
             f"{int(curves['runs'][0])} seeds: after {early} iterations {at('DP-BLSGD', early)}, "
             f"without a step size to tune, against {rivals} at the paper's step sizes; "
             f"after {last:,}, at epsilon {spent['DP-BLSGD'][-1]:.2f}, "
-            f"{at('DP-BLSGD', last)} against {ends}. {search_mlp.verdicts(tables, 'objective')}."
+            f"{at('DP-BLSGD', last)} against {ends}. {search_mlp.verdicts(tables, 'objective')} "
+            f"({ours} against {' and '.join(theirs)})."
         )
     }
 
