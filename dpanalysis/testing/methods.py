@@ -88,7 +88,8 @@ class _RecordedBatch(Batch):
     def ask(self, query: Any) -> Any:
         """See :class:`Batch`."""
         if self._oracle.replayed is None:
-            return self._oracle.record(super().ask(query))
+            with unchanged(query, "query", _QUERY_CHANGED):
+                return self._oracle.record(super().ask(query))
         self._oracle._check_query(query)
         self._use(query.event(self._oracle.facts, self._sampling))
         return self._oracle.repeat()
@@ -155,6 +156,12 @@ _NOT_REPEATED = (
     "given the oracle's answers of an earlier run again, without the records, the method takes "
     "other steps: it may use the answers, the public facts, the guard and the ledger, and nothing "
     "else"
+)
+
+
+_QUERY_CHANGED = (
+    "the answer of a query changes {}, which a later answer could use: its event covers one "
+    "answer, so its noise must be fresh, and nothing may be kept beside what it returns"
 )
 
 

@@ -1,6 +1,7 @@
 """Methods that violate the contract, each found with a message that names the violation."""
 
 import sys
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -8,6 +9,7 @@ import pytest
 import dpanalysis as dpa
 from dpanalysis import testing
 from dpanalysis.methods import AdaptiveMethod, GradientDescent, Method, Step
+from dpanalysis.privacy import mechanisms, queries
 from dpanalysis.privacy.events import Gaussian
 from dpanalysis.privacy.facts import gradient_event, sampled_event
 
@@ -447,6 +449,34 @@ class EndsAfterMany(Adaptive):
                 return
 
 
+@dataclass(frozen=True, eq=False)
+class Difference(queries.Query):
+    """A noisy gradient that takes back the noise of the last one: their sum has little noise."""
+
+    w: np.ndarray
+    std: float
+    noise: list
+
+    def event(self, facts, sampling):
+        return gradient_event(facts, sampling, "gaussian", self.std)
+
+    def answer(self, records, random):
+        before = self.noise[-1] if self.noise else 0.0
+        self.noise.append(mechanisms.noisy(random, 0.0 * self.w, "gaussian", self.std / 2**0.5))
+        mean = records.problem.gradient_sum(self.w[None])[0] / records.size
+        return mean + self.noise[-1] - before, 1
+
+
+class CorrelatesNoise(Honest):
+    together = False
+
+    def run(self, w, oracle, plan):
+        noise = []
+        for _ in range(T):
+            w = w - 0.3 * oracle.ask(Difference(w, plan, noise), self.sampling)
+            yield Step(w)
+
+
 def stating(**attributes):
     return type("Liar", (Honest,), attributes)()
 
@@ -460,6 +490,7 @@ MORE = [
     (PaysForNothing(), "the same seed gives other numbers the second time"),
     (AsksUntilEnoughWereDrawn(), r"reads oracle\.evaluations, which is not private"),
     (EndsAfterMany(), r"reads oracle\.evaluations, which is not private"),
+    (CorrelatesNoise(), r"the answer of a query changes query\.noise"),
     (stating(sampling="full"), "Liar.sampling is of the wrong kind: 'full'"),
     (stating(together=1), "Liar.together is of the wrong kind: 1"),
     (stating(output=None), "Liar.output is of the wrong kind: None"),
