@@ -18,6 +18,7 @@ from dpanalysis.papers.claim import VERDICTS
 
 ROOT = Path(__file__).parents[2]
 ITEMS = coverage.items()
+PAPERS = {each: bibliography.paper_of(each).label for each in coverage.lines()}
 TEXTS = Path(os.environ.get("DPANALYSIS_DATA", "/nowhere")).parent / "papers"
 
 
@@ -81,6 +82,10 @@ NUMBERING = {
 }
 
 
+def test_every_paper_has_its_numbering():
+    assert sorted(PAPERS.values()) == sorted(NUMBERING), "list the paper's numbers in NUMBERING"
+
+
 @pytest.mark.parametrize("paper", NUMBERING)
 def test_every_numbered_statement_has_one_line(paper):
     numbered = [
@@ -91,7 +96,8 @@ def test_every_numbered_statement_has_one_line(paper):
     assert len(named) == len(set(named)), "twice"
     kinds = tuple(NUMBERING[paper])
     assert sorted({name for name in named if name.startswith(kinds)} - set(numbered)) == [], "extra"
-    assert sum(item.kind == "headline" for item in ITEMS if item.paper == paper) >= 5
+    headlines = sum(item.kind == "headline" for item in ITEMS if item.paper == paper)
+    assert headlines >= 5, "ITEMS must have five lines 'Headline: ...', the paper's own claims"
 
 
 # Numbers in a text that belong to another paper, or are misprints.
@@ -115,9 +121,11 @@ MENTIONED = re.compile(
 
 
 @pytest.mark.skipif(not TEXTS.is_dir(), reason="the texts of the papers are not beside the data")
-@pytest.mark.parametrize(("number", "paper"), list(enumerate(NUMBERING)))
+@pytest.mark.parametrize(("number", "paper"), list(PAPERS.items()))
 def test_the_texts_mention_no_other_numbers(number, paper):
-    (text,) = TEXTS.glob(f"{number:03d}_*.txt")
+    text = next(TEXTS.glob(f"{number}_*.txt"), None)
+    if text is None:
+        pytest.skip(f"the text of {paper} is not beside the data")
     named = {item.item for item in ITEMS if item.paper == paper}
     for kind, at in MENTIONED.findall(text.read_text(encoding="utf-8")):
         name = f"{'Figure' if kind[:3].lower() == 'fig' else kind.title()} {at}"
