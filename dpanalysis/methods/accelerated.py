@@ -12,7 +12,7 @@ from functools import lru_cache
 import numpy as np
 
 from .. import theory
-from .._validation import check_number, check_positive
+from .._validation import check_int, check_number, check_positive
 from ..privacy.facts import PublicFacts
 from ..theory import Certificate, ErrorRecursion
 from .planned import Coefficients, WithErrorBound, check_bounded_curvature, constant_coefficients
@@ -204,8 +204,9 @@ class MultistageNesterov(WithErrorBound):
     """Nesterov's method in stages, (4.7).
 
     Each stage from the third on halves sqrt(alpha) and doubles the length. The momentum is reset
-    at the start of a stage. Problem: an L-smooth, mu-strongly convex F. Guarantee: Theorem 4.3,
-    corrected, with the weights of :func:`dpanalysis.theory.multistage_weights`.
+    at the start of a stage, as in MASG: (4.7) does not say so, but Theorem 4.3 needs it (errata
+    001-15). Problem: an L-smooth, mu-strongly convex F. Guarantee: Theorem 4.3, corrected, with
+    the weights of :func:`dpanalysis.theory.multistage_weights`.
 
     Parameters
     ----------
@@ -218,6 +219,9 @@ class MultistageNesterov(WithErrorBound):
         p >= 1 of (4.7): longer stages for larger p.
     scale : float
         Factor c in (0, 1] of every step size.
+    first_stage : int, optional
+        n_1 >= 1 of (4.7), which leaves it open: by default that of
+        :func:`dpanalysis.theory.multistage_schedule`.
     noise, sampling, mechanism, choose_iterations, clipping
         See :class:`dpanalysis.methods.planned.WithErrorBound`.
 
@@ -240,6 +244,7 @@ class MultistageNesterov(WithErrorBound):
     L: float
     p: float = 1.0
     scale: float = 1.0
+    first_stage: int | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -247,11 +252,13 @@ class MultistageNesterov(WithErrorBound):
         check_number("L", self.L, low=self.mu)
         check_number("p", self.p, low=1.0)
         check_number("scale", self.scale, low=0.0, low_open=True, high=1.0)
+        if self.first_stage is not None:
+            check_int("first_stage", self.first_stage, low=1)
         self._check()
 
     def _schedule(self) -> tuple[np.ndarray, np.ndarray]:
         return theory.multistage_schedule(
-            self.iterations, self.mu, self.L, p=self.p, scale=self.scale
+            self.iterations, self.mu, self.L, self.p, self.first_stage, self.scale
         )
 
     def coefficients(self) -> Coefficients:

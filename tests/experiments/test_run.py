@@ -589,6 +589,7 @@ def test_a_problem_without_data_has_no_budget_to_spend():
         (lambda: dpa.methods.MultistageNesterov(5, mu=2.0, L=1.0), "L"),
         (lambda: dpa.methods.MultistageNesterov(5, mu=1.0, L=2.0, p=0.5), "p"),
         (lambda: dpa.methods.MultistageNesterov(5, mu=1.0, L=2.0, scale=1.5), "scale"),
+        (lambda: dpa.methods.MultistageNesterov(5, mu=1.0, L=2.0, first_stage=0), "first_stage"),
         (lambda: dpa.Budget(0.0), r"epsilon must lie in \(0, inf\), got 0\.0"),
         (lambda: dpa.Budget(-1.0), "epsilon"),
         (lambda: dpa.Budget(1.0, 1.0), "delta"),
