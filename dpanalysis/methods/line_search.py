@@ -301,9 +301,10 @@ class LineSearchSGD(LineSearch):
     -----
     Differences from the paper, whose accounting is not proved: gradient and search on one batch
     are composed and then amplified together (errata 002-4, 002-5); the second search uses the
-    batch of the second gradient. Sums are divided by the expected batch size (002-6). The filter
-    has one Renyi order, and each batch is charged to it before it is drawn (002-7, 002-8): a
-    budget that grows because of a gradient does so from the next batch on.
+    batch of the second gradient. Sums are divided by the expected batch size (002-6), and the
+    public penalty is added to them after clipping. The filter has one Renyi order, and each batch
+    is charged to it before it is drawn (002-7, 002-8): a budget that grows because of a gradient
+    does so from the next batch on.
 
     The paper does not give eta_0 and the number of queries. The defaults are for row norms of 1
     to 3: on Adult, 20 queries from eta_0 = 2 do as well as more, which at small budgets only find

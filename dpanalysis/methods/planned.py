@@ -553,7 +553,8 @@ class WithErrorBound(Recursion):
     noise : {"uniform", "optimal"} or array_like of shape (iterations,)
         Allocation of the budget to the iterations: uniform, or minimizing the method's error
         bound (Proposition 4.2 and beyond). An array gives the Laplace scales or Gaussian standard
-        deviations; without a budget the ledger then records their cost.
+        deviations; without a budget the ledger then records their cost. Noise is fixed in advance,
+        for a sensitivity that bounds S_1(x_t) of (3.4) at every iterate (Assumption 3.2).
     sampling : Full, WithoutReplacement, WithReplacement or Poisson
         Sampling of the batch of each iteration.
     mechanism : {"laplace", "gaussian"}

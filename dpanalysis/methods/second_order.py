@@ -454,7 +454,8 @@ class SecondOrder(CurvatureMethod):
     the answer. They are optimal for full batches; on small ones they need fewer records than
     shares of .1, .25 and .1, but need not be optimal.
 
-    ``speedup`` is not in the paper, which says only "a smaller T".
+    ``speedup``, b and beta have no values in the paper. Lemma 7 requires beta_H > t_1/t_2; here
+    any is enough, as a search that fails ends at its fallback.
 
     References
     ----------
