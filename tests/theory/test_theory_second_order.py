@@ -43,7 +43,7 @@ def test_constants_are_the_largest_derivatives(row_norm, strength):
     bend = np.abs(24.0 * z * (z**2 - 1.0) / (1.0 + z**2) ** 4).max() * strength
     G, M, B_g, B_H = theory.second_order_constants(row_norm, strength)
     assert pytest.approx(third + bend, rel=1e-5) == M
-    assert (G, B_g, B_H) == (pytest.approx(B_H + 2 * strength), row_norm, row_norm**2 / 4)
+    assert (G, B_g, B_H) == (pytest.approx(B_H + 2 * strength), row_norm, row_norm * row_norm / 4)
     problem = dpa.ERM(
         np.full((1, 1), row_norm),
         np.ones(1),
