@@ -6,11 +6,12 @@ import math
 
 import numpy as np
 import pytest
-from small_runs import logistic, unrolled
+from small_runs import logistic, logistic_data, unrolled
 
 import dpanalysis as dpa
 from dpanalysis.audit import verify_privacy
 from dpanalysis.methods.line_search import AttemptBudget, GradientSearch, angle_between
+from dpanalysis.privacy import mechanisms
 from dpanalysis.privacy.events import AboveThreshold, Gaussian, Sampled
 from dpanalysis.privacy.oracle import PrivateOracle
 from dpanalysis.privacy.queries import FirstDecrease
@@ -86,6 +87,83 @@ def test_an_exact_run_ends_where_there_is_no_step(build):
     problem = dpa.ERM(np.full((5, 1), -9.0), np.ones(5), dpa.losses.Logistic())
     result = dpa.minimize(problem, build(clip_loss=0.5, max_queries=3), None, w0=[1.0])
     assert result.status == "finished" and result.iterations == 0
+
+
+@pytest.mark.parametrize("noise", ["laplace", "gaussian"])
+def test_a_run_is_the_printed_loop(noise):
+    """Algorithms 1 to 3, (7) to (9) and the rule for eta_0, with the same noise and batches.
+
+    A batch for each access, so that a budget grows at once, as printed; sums are over q n (002-6).
+    """
+    (X, y), C, bound, xi, tau = logistic_data(), 0.6, 1.5, 0.3, 3
+    rho, eps, eta_0, sampling = 0.004, 0.25, 8.0, dpa.Poisson(0.3)
+    method = M.LineSearchSGD(
+        sampling, rho=rho, epsilon=eps, step_size=eta_0, clip_norm=C, clip_loss=bound, growth=xi,
+        memory=tau, max_queries=6, angle_min=0.8, clip_decay=0.05, noise=noise, fresh_batch=True,
+        iterations=40,
+    )  # fmt: skip
+    w, budget = np.array([2.0, 2.0, -2.0, 1.0]), dpa.Budget(20.0, 1e-5, ADD)
+    result = dpa.minimize(logistic(), method, budget, w0=w, rng=7, record=("iterate",))
+
+    source, draws = mechanisms.spawn(mechanisms.spawn(7, 1)[0], 2)
+    draw, size = getattr(mechanisms, noise), 0.3 * len(X)
+
+    def batch():
+        rows = sampling.draw(len(X), draws)
+        return X[rows], y[rows]
+
+    def gradient(w):
+        rows, labels = batch()
+        each = -(labels / (1.0 + np.exp(labels * (rows @ w))))[:, None] * rows
+        each = each / np.maximum(1.0, np.linalg.norm(each, axis=1) / C)[:, None]
+        std = C / math.sqrt(2.0 * rho)
+        mean = each.sum(axis=0) / size + mechanisms.gaussian(source, std / size, 4)
+        return mean + 0.01 * w
+
+    def search(w, g):
+        rows, labels = batch()
+
+        def f(w):
+            losses = np.log1p(np.exp(-labels * (rows @ w)))
+            return np.minimum(losses, bound).sum() / size + 0.005 * w @ w
+
+        scales = 2.0 / eps, 4.0 / eps
+        if noise == "gaussian":
+            scales = math.sqrt(3.0 / eps**2), math.sqrt(6.0 / eps**2)  # rho = eps^2/2
+        first, second = (scale * bound / size for scale in scales)
+        threshold = draw(source, first, 1)[0]
+        for eta in eta_0 * 0.8 ** np.arange(6):
+            q = f(w) - 0.5 * eta * g @ g - f(w - eta * g)
+            if q + draw(source, second, 1)[0] >= threshold:
+                return eta
+        return 0.0
+
+    def angle(g, h):
+        return math.acos(g @ h / np.linalg.norm(g) / np.linalg.norm(h))
+
+    mean_angle, previous, chosen, grown = 0.5 * math.pi, None, [], set()
+    for t in range(40):
+        g, start = gradient(w), (C, bound)
+        while not (eta := search(w, g)):
+            second = gradient(w)
+            if g @ second < 0.0 or angle(g, second) > 1.1 * mean_angle:
+                rho, C, bound = (1.0 + xi) * rho, 0.95 * start[0], 0.95 * start[1]
+                grown.add("rho")
+            elif angle(g, second) < 0.8 * mean_angle:
+                eps = (1.0 + xi) * eps
+                grown.add("epsilon")
+            g = 0.5 * (g + second)
+        w = w - eta * g
+        if previous is not None:
+            mean_angle = 0.8 * mean_angle + 0.2 * angle(g, previous)
+        previous = g
+        chosen.append(eta)
+        if len(chosen) == tau:
+            eta_0, chosen = min(1.2 * max(chosen), eta_0), []
+        found = [result.history[name][t + 1, 0] for name in ("step_size", "rho", "epsilon")]
+        assert found == pytest.approx([eta, rho, eps])
+        np.testing.assert_allclose(result.history["iterate"][t + 1, 0], w, rtol=1e-9, atol=1e-9)
+    assert grown == {"rho", "epsilon"} and eta_0 < 8.0
 
 
 # --- queries and their costs ---

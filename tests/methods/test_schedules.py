@@ -12,14 +12,17 @@ from small_runs import unrolled
 
 import dpanalysis as dpa
 from dpanalysis.methods import planned
+from dpanalysis.privacy import mechanisms
+
+
+def data_of(n=200):
+    X = np.random.default_rng(2).uniform(-1.0, 1.0, size=(n, 2))
+    return X, np.where(X[:, 0] > 0, 1.0, -1.0)
 
 
 def problem_of(n=200, strength=1.0):
-    rng = np.random.default_rng(2)
-    X = rng.uniform(-1.0, 1.0, size=(n, 2))
-    y = np.where(X[:, 0] > 0, 1.0, -1.0)
     bounds = (dpa.RowBound(1, 2.0), dpa.RowBound(2, 2.0**0.5))
-    return dpa.ERM(X, y, dpa.losses.Logistic(), dpa.regularizers.L2(strength), bounds)
+    return dpa.ERM(*data_of(n), dpa.losses.Logistic(), dpa.regularizers.L2(strength), bounds)
 
 
 @pytest.mark.slow
@@ -132,6 +135,46 @@ def test_a_run_is_its_recursion_also_where_it_restarts():
         state = np.stack([x, before])
         x, before = A @ state + B @ problem.gradient(C @ state)
         np.testing.assert_allclose(found, x, rtol=1e-10, atol=1e-14)
+
+
+@pytest.mark.parametrize("sampling", [dpa.Full(), dpa.WithoutReplacement(20)])
+@pytest.mark.parametrize("name", ["GD", "HB", "NAG", "MASG"])
+def test_a_run_is_the_printed_loop(name, sampling):
+    """Kuru et al. (2.4), (3.1), (4.1), (4.7), with the noise of (3.4) and (3.5)."""
+    problem, T, mu, L = problem_of(strength=0.1), 40, 0.1, 0.6
+    method = {
+        "GD": partial(dpa.methods.GradientDescent, 1.2, T),
+        "HB": partial(dpa.methods.HeavyBall, 1.2, 0.4, T),
+        "NAG": partial(dpa.methods.Nesterov, 1.2, T, mu),
+        "MASG": partial(dpa.methods.MultistageNesterov, T, mu, L, first_stage=3),
+    }[name](sampling=sampling)
+    start = [3.0, -2.0]
+    result = dpa.minimize(problem, method, dpa.Budget(2.0), w0=start, rng=5, record=("iterate",))
+
+    noise, draws = mechanisms.spawn(mechanisms.spawn(5, 1)[0], 2)
+    n, m = 200, int(sampling.expected_size(200))
+    scale = 4.0 / (m * np.log1p(np.expm1(2.0 / T) * n / m))  # S_1 = 4, as rows have L1 norms to 2
+    lengths = [3, *(2**k * int(np.ceil(np.sqrt(L / mu) * np.log(8.0))) for k in (2, 3))]
+    stages = np.repeat([1, 2, 3], lengths)[:T]
+    assert stages[-1] == 3
+    x = before = np.array(start)
+    for t, stage in enumerate(stages):
+        alpha, beta = 1.2, {"GD": 0.0, "HB": 0.4}.get(name)
+        if name == "MASG":
+            alpha = 1.0 / L if stage == 1 else 1.0 / (4.0**stage * L)
+            if t and stage > stages[t - 1]:
+                before = x
+        if beta is None:
+            beta = (1.0 - np.sqrt(mu * alpha)) / (1.0 + np.sqrt(mu * alpha))
+        ahead = x + beta * (x - before)
+        z = x if name in ("GD", "HB") else ahead
+        rows, (X, y) = sampling.draw(n, draws), data_of()
+        if rows is not None:
+            X, y = X[rows], y[rows]
+        gradient = -(y / (1.0 + np.exp(y * (X @ z)))) @ X / m + 0.1 * z
+        gradient += mechanisms.laplace(noise, scale, 2)
+        before, x = x, ahead - alpha * gradient
+        np.testing.assert_allclose(result.history["iterate"][t + 1, 0], x, rtol=1e-7, atol=1e-9)
 
 
 @given(st.lists(st.sampled_from([1.0, 2.0, 3.0]), min_size=1, max_size=9))

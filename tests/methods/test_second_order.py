@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
-from small_runs import problem_of, quiet
+from small_runs import problem_of, quiet, saddle
 
 import dpanalysis as dpa
 from dpanalysis import privacy, theory
@@ -57,20 +57,6 @@ class Shaken(dpa.ERM):
         noise = rng.normal(size=(self.d, self.d))
         noise = self.hessian_noise * (noise + noise.T) / np.linalg.norm(noise + noise.T, 2)
         return super().hessian_sum(w, rows) + self.n * noise
-
-
-def saddle():
-    """A problem and a stationary point of it that curves downwards along the first axis.
-
-    The losses push w_1 up as much as the penalty pulls it down, beyond 1/sqrt 3, where the
-    penalty is concave; no record depends on w_2.
-    """
-    w, row = np.array([3.0, 0.0]), np.array([0.43, 0.0])
-    push = row[0] / (1.0 + math.exp(row @ w))
-    strength = push * (1.0 + w[0] ** 2) ** 2 / (2.0 * w[0])
-    assert strength > 1.0
-    penalty = dpa.regularizers.GemanMcClure(strength)
-    return dpa.ERM(np.tile(row, (50, 1)), np.ones(50), LOGISTIC, penalty, dpa.RowBound(2, 1.0)), w
 
 
 @pytest.mark.parametrize("step", SHARES)
@@ -172,6 +158,45 @@ def test_a_search_without_noise_takes_the_first_step_size_with_the_required_decr
     assert searched > 3 and len(set(taken)) > 2
 
 
+@pytest.mark.parametrize("offset", [-0.1, 0.1])
+@pytest.mark.parametrize("step", SHARES)
+def test_an_exact_run_is_the_printed_loop(step, offset):
+    """Algorithm 1, and 3 with its search, Algorithm 2, which ends at the fallback."""
+    (problem, w), (c, c1, c2, c_g, c_H) = saddle(), SHARES[step]
+    w = w + np.array([offset, 0.0])
+    search = {"b_g": 9.0, "beta_g": 0.6, "b_H": 1e3, "beta_H": 0.9}
+    method = SecondOrder(0.01, 0.04, step=step, shares=SHARES[step], **search)
+    result = dpa.minimize(problem, method, None, w0=w, record=("iterate",))
+    f, G, M = problem.value, problem.L, problem.facts("replace_one").hessian_lipschitz
+    curved = []
+    for found in result.history["iterate"][1:, 0]:
+        g = problem.gradient(w)
+        values, vectors = np.linalg.eigh(problem.hessian(w))
+        depth, p = -values[0], vectors[:, 0] * (-1.0 if vectors[:, 0] @ g > 0.0 else 1.0)
+        if np.linalg.norm(g) > 0.01:
+            move, b, beta, size = -g, 9.0, 0.6, 1.0 / G
+        elif depth > 0.04:
+            move, b, beta, size = p, 1e3, 0.9, 2.0 * depth / M
+        else:
+            np.testing.assert_array_equal(found, result.w[0])
+            break
+        curved.append(move is p)
+        if step == "line_search":
+            half = 0.5 * (1.0 - c - c_H)
+            t2 = 3.0 * half + 3.0 * math.sqrt(half**2 - 2.0 * c2 / 3.0)
+            size = t2 * depth / M if curved[-1] else 2.0 * (1.0 - c1 - c_g) / G
+            for k in range(math.floor(math.log(1.0 / b) / math.log(beta)) + 1):
+                tried = b * size * beta**k
+                least = 0.5 * c_H * tried**2 * depth if curved[-1] else c_g * tried * g @ g
+                if f(w + tried * move) <= f(w) - least:
+                    size = tried
+                    break
+        w = w + size * move
+        np.testing.assert_allclose(found, w, rtol=1e-6, atol=1e-9)
+    assert len(curved) == result.iterations - 1 and curved[0]
+    assert offset > 0.0 or not curved[-1]
+
+
 @pytest.mark.parametrize("sign", [-1.0, 1.0])
 def test_a_step_along_negative_curvature_does_not_climb_the_gradient(sign, monkeypatch):
     """The eigenvector has either sign: the one with <p, g> <= 0 is taken."""
@@ -187,7 +212,7 @@ def test_lanczos_makes_a_step_from_half_the_tolerance_on():
     """Its eigenvalue is too large by up to eps_H/2, so only above -eps_H/2 is it above -eps_H."""
     problem, w0 = saddle()
     smallest = np.linalg.eigvalsh(problem.hessian(w0))[0]
-    eps_H = -1.3 * smallest
+    eps_H = -1.05 * smallest
     shares, last = SHARES["short"], {}
     for hessian in ("full", "lanczos"):
         method = SecondOrder(0.003, eps_H, hessian=hessian, shares=shares)
@@ -262,6 +287,9 @@ def test_the_ledger_by_hand_is_the_filter(options, budget, w0):
         else:
             epsilon = 2.0 * event.sensitivity / event.query_scale
             epsilon += event.sensitivity / event.threshold_scale
+            assert event.query_scale == pytest.approx(2.0 * event.threshold_scale)
+            if w0 is None and "two_phase" not in options:  # 2 lambda Delta and 4 lambda Delta
+                assert 1.0 / epsilon == pytest.approx(result.plan.noise.search, rel=1e-6)
             spent += count * epsilon * math.tanh(0.5 * epsilon)
     assert spent == pytest.approx(result.guard.spent, rel=1e-9)
     assert spent <= result.guard.limit * (1 + 1e-9)

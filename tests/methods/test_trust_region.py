@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from small_runs import problem_of, quiet
+from small_runs import problem_of, quiet, saddle
 
 import dpanalysis as dpa
 from dpanalysis.methods import NoisyGradientDescent2NS, TrustRegion
@@ -145,12 +145,26 @@ def test_gradient_descent_returns_a_second_order_point_or_the_last_iterate():
     result = dpa.minimize(problem, method, None, record=("iterate",))
     points = result.history["iterate"][:, 0]
     assert result.iterations == 31 and result.history["second_order_point"][-1, 0] == 1.0
+    steps = -problem.gradient(points[:30]) / problem.L
+    np.testing.assert_allclose(np.diff(points[:31], axis=0), steps, rtol=1e-6, atol=1e-9)
     assert any((result.w[0] == point).all() for point in points[:30])
     assert np.linalg.norm(problem.gradient(result.w[0])) <= 0.05
     nowhere = NoisyGradientDescent2NS(1e-6, 0.4, iterations=5)
     result = dpa.minimize(problem, nowhere, None, record=("iterate",))
     assert result.iterations == 5 and "hessian" not in result.evaluations
     assert result.history["second_order_point"][-1, 0] == 0.0
+
+
+def test_a_saddle_is_a_second_order_point_if_it_curves_down_by_less_than_eps_h():
+    problem, w = saddle()
+    depth = -np.linalg.eigvalsh(problem.hessian(w))[0]
+    for share, found in ((0.95, 0.0), (1.05, 1.0)):
+        first = TrustRegion(0.003, share * depth)
+        result = dpa.minimize(problem, first, None, w0=w, callback=lambda number, w: True)
+        assert result.history["second_order_point"][1, 0] == found
+        one = NoisyGradientDescent2NS(0.003, share * depth, iterations=1)
+        result = dpa.minimize(problem, one, None, w0=w)
+        assert result.history["second_order_point"][2, 0] == found
 
 
 def test_half_of_the_budget_is_for_the_checks():
