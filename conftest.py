@@ -4,6 +4,8 @@ import hashlib
 import os
 from importlib.util import find_spec
 
+import pytest
+
 # What cannot even be imported: path -> the libraries that it needs.
 NEEDS = {
     "dpanalysis/problems/modules": ("torch",),
@@ -24,6 +26,17 @@ def pytest_report_header():
         f"no doctests of {path}: not installed: {', '.join(names)} (pip install torch==2.13.0)"
         for path, names in MISSING.items()
     ]
+
+
+@pytest.fixture(autouse=True)
+def registrations(request, monkeypatch):
+    """Undo what an example of the package registers."""
+    if request.node.name.startswith("dpanalysis.papers"):
+        from dpanalysis.papers import claim, registry
+
+        registry.load()
+        monkeypatch.setattr(registry, "_CLAIMS", dict(registry._CLAIMS))
+        monkeypatch.setattr(claim, "_PAPERS", dict(claim._PAPERS))
 
 
 def pytest_configure(config):

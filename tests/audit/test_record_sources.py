@@ -563,8 +563,10 @@ def test_coins_that_decide_how_many_are_tossed_are_reported():
 
 
 def test_a_choice_among_objects_is_said_to_have_rare_outcomes():
+    names = np.array([None] * 10**5 + ["yes"])
+
     def mechanism(data, rng):
-        return int(data) ^ (rng.choice([None] * 10**5 + ["yes"]) is not None)
+        return int(data) ^ (rng.choice(names) is not None)
 
     found = audit.record(mechanism, 0, 1, vectorized=False)
     assert found.passed and "rare outcomes of choice" in str(found)
