@@ -76,9 +76,10 @@ def networks(random: np.random.Generator, cases: int) -> Iterator[tuple[Array, l
     "Appendix D, feed-forward networks",
     "\\|\\|grad f\\|\\|^2 <= 4 \\|\\|x\\|\\|^2 min{1, 2 f} sum_i prod_{j != i} \\|\\|W_j\\|\\|^2 "
     "(the signs of sum and product are lost in our text)",
-    "2 kappa f, kappa = .40726, in place of 4 min{1, 2 f}; a sum over j in place of the product "
-    "would be false. The factor changes with the weights: no constants satisfy Definition 3.1, the "
-    "hypothesis of Corollary 5.1, but the weights of an iterate are public, and so is its beta1",
+    "min{2 kappa f, 2}, kappa = .40726, in place of 4 min{1, 2 f}; a sum over j in place of the "
+    "product would be false. The factor changes with the weights: no constants satisfy Definition "
+    "3.1, the hypothesis of Corollary 5.1, but the weights of an iterate are public, and so is its "
+    "beta1",
     verdict="sharpened",
     says='"We give a simple extension of Lemma D.1"; "in order to apply Lemma D.1, all the '
     'remaining is to bound" the derivative of the network; "to access the WGC-parameters, we need '
@@ -101,7 +102,7 @@ def network_growth(effort: Effort) -> Iterator[Evidence]:
         size = float(x @ x)
         bound = size * products(weights)
         by_printed.append(square / (4.0 * bound * min(1.0, 2.0 * loss)))
-        by_used.append(square / (2.0 * kappa * bound * loss))
+        by_used.append(square / (bound * min(2.0 * kappa * loss, 2.0)))
         if len(weights) > 2:
             by_sums.append(square / (8.0 * size * sums(weights) * loss))
     what = "\\|\\|grad f\\|\\|^2 / bound"
