@@ -271,7 +271,7 @@ def check_size(size: Any, n: int) -> int:
     The bound on rounding errors holds for at most :data:`MOST_ROWS` times ``size`` rows, so the
     guarantee is for data sets of at most so many rows.
     """
-    size = check_int("size", size, low=1)
+    size = check_int("size", size, low=1, high=1 << 53)  # doubles are exact to here
     if n > MOST_ROWS * size:
         raise ValueError(
             f"size must be at least half of the number of rows, got {size} for {n} rows: the noise "
