@@ -153,7 +153,7 @@ class PrivateClassifier(ClassifierMixin, PrivateLinearModel):
         runs: list[Run] = []
         expected = None
         for problem, source, (each, most) in zip(problems, sources, parts):
-            C = self.C if isinstance(self.C, str) else most * float(self.C)
+            C = self.C if isinstance(self.C, str) else max(most * float(self.C), _LEAST_C)
             if not runs and chosen is None:
                 ends = each.derivative(np.zeros(2), np.array([-1.0, 1.0]))
                 slope = float(np.abs(ends).mean())

@@ -182,3 +182,11 @@ def test_weights_do_not_change_the_penalty_of_many_rows():
         rows = np.random.default_rng(0).uniform(-1.0, 1.0, (20_000, 6))
         penalties.add(model.fit(rows, rows[:, 0] > 0.8).privacy_.facts["Penalty"])
     assert len(penalties) == 1
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_tiny_weight_times_a_tiny_c_is_the_strongest_penalty(kind):
+    """Their product used to be 0, by which the penalty was divided."""
+    weights = {False: 1e-200, True: 1e-200}
+    model = kind(class_weight=weights, C=1e-200, bounds=(-1, 1), random_state=0).fit(X, RARE)
+    assert abs(model.coef_).max() < 1e-200
