@@ -27,6 +27,7 @@ from ..preprocessing.encoder import PublicEncoder
 from ..preprocessing.private_bounds import PrivateBounds
 from ..privacy.facts import Block
 from ..problems.row_bound import RowBound, as_bounds, implied_radius, with_constant
+from ..problems.rows.checks import row_scale
 
 #: Modules of scikit-learn that may fit an estimator several times to the same records.
 REPEATING = (
@@ -227,6 +228,7 @@ def estimators_in(values: Iterable[Any], seen: set[int] | None = None) -> Iterat
 # Numeric columns of a sparse matrix that may become dense: at most this many, or this share of all.
 _MOST_CENTERED, _SHARE_CENTERED = 32, 0.25
 _LENGTH = 4.0  # largest length of scaled rows when only norm bounds are known
+_FARTHEST = 2.0**40  # largest entry of rows before they are scaled down to norm bounds
 
 #: Line of the card where no bounds were declared.
 NO_BOUNDS = "No bounds were declared: every feature was clipped to the range from -1 to 1."
@@ -243,7 +245,8 @@ class ColumnDesign:
     one cube, an :math:`L_\infty` ball, and each group of indicators in an :math:`L_1` ball.
 
     Without an intercept numbers are not centered, but divided by the largest magnitude in their
-    range. The same holds for sparse rows with many numbers, which centering would make dense.
+    range. The same holds for sparse rows with many numbers, which centering would make dense. The
+    entries of such sparse rows are clipped to the range extended to 0.
     """
 
     columns: PublicColumns
@@ -264,6 +267,14 @@ class ColumnDesign:
             return np.zeros(len(numbers)), np.maximum(abs(low), abs(high))
         return 0.5 * low + 0.5 * high, 0.5 * high - 0.5 * low
 
+    def _ends(self, dtype: Any, center: np.ndarray, half: np.ndarray) -> tuple[Any, Any]:
+        """Return the scaled ends of the ranges: -1 and 1 for numbers that are centered."""
+        ends = (
+            np.asarray(end)[self.columns.numbers] for end in (self.columns.low, self.columns.high)
+        )
+        low, high = ((end / half).clip(-1.0, 1.0).astype(dtype) for end in ends)
+        return np.where(center, -1.0, low), np.where(center, 1.0, high)
+
     @property
     def row_bound(self) -> RowBound:
         """Blockwise bound on the rows returned by :meth:`rows`."""
@@ -277,24 +288,28 @@ class ColumnDesign:
         """Return the design rows, each computed from the same row of X."""
         numbers, indicators = self.columns.numbers, self._indicator_columns
         center, half = _in_precision(X.dtype, *self._scales)
+        low, high = self._ends(X.dtype, center, half)
         if sp.issparse(X):
-            scaled = X[:, numbers]
+            scaled, ones = X[:, numbers], X[:, indicators]
             if center.any():
                 dense = (scaled.toarray() - center) / half
-                scaled = sp.csr_array(np.clip(dense, -1.0, 1.0))
+                scaled = sp.csr_array(np.clip(dense, low, high))
             else:
                 scaled = sp.csr_array(scaled @ sp.diags_array(1.0 / half))
-                np.clip(scaled.data, -1.0, 1.0, out=scaled.data)
+                low, high = (each[scaled.indices] for each in (low.clip(max=0), high.clip(min=0)))
+                np.clip(scaled.data, low, high, out=scaled.data)
+            ones.sum_duplicates()
+            np.clip(ones.data, 0.0, 1.0, out=ones.data)  # their sum may overflow: an error
             one = [sp.csr_array(np.ones((X.shape[0], 1), dtype=X.dtype))] * self.intercept
-            return sp.hstack([scaled, *one, X[:, indicators]], format="csr")
+            return sp.hstack([scaled, *one, ones], format="csr")
         m = len(numbers)
         D = np.empty((X.shape[0], m + self.intercept + len(indicators)), dtype=X.dtype)
         np.subtract(_columns_at(X, numbers), center, out=D[:, :m])
         D[:, :m] /= half
-        np.clip(D[:, :m], -1.0, 1.0, out=D[:, :m])
+        np.clip(D[:, :m], low, high, out=D[:, :m])
         if self.intercept:
             D[:, m] = 1.0
-        D[:, m + self.intercept :] = _columns_at(X, indicators)
+        np.clip(_columns_at(X, indicators), 0.0, 1.0, out=D[:, m + self.intercept :])
         return D
 
     def weights(self, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -339,9 +354,13 @@ class RowDesign:
         return min(math.sqrt(self.d), _LENGTH) / implied_radius(self.bounds, 2, self.d)
 
     @property
+    def _scaled_bounds(self) -> list[RowBound]:
+        return [replace(b, radius=self._scale * b.radius) for b in self.bounds]
+
+    @property
     def row_bound(self) -> list[RowBound]:
         """Bounds on the rows returned by :meth:`rows`."""
-        scaled = [replace(b, radius=self._scale * b.radius) for b in self.bounds]
+        scaled = self._scaled_bounds
         return [with_constant(b) for b in scaled] if self.intercept else scaled
 
     @np.errstate(all="ignore")  # a warning would reveal a record
@@ -349,18 +368,23 @@ class RowDesign:
         """Return the design rows, each computed from the same row of X."""
         scale, _ = _in_precision(X.dtype, np.array(self._scale), np.ones(()))
         # Cut first where a norm would overflow, which would be an error: it would reveal a record.
-        most = float(np.finfo(X.dtype).max) / (4.0 * self.d * max(1.0, float(scale)))
         if sp.issparse(X):
             X = X.copy()
             X.sum_duplicates()  # their sum may overflow, too
-            np.clip(X.data, -most, most, out=X.data)
+            np.clip(X.data * scale, -_FARTHEST, _FARTHEST, out=X.data)
             one = [sp.csr_array(np.ones((X.shape[0], 1), dtype=X.dtype))] * self.intercept
-            return sp.hstack([X * scale[()], *one], format="csr")
-        D = np.empty((X.shape[0], self.d + self.intercept), dtype=X.dtype)
-        np.clip(X, -most, most, out=D[:, : self.d])
-        D[:, : self.d] *= scale
-        D[:, self.d :] = 1.0
+            return sp.hstack([self._within(X), *one], format="csr")
+        D = np.ones((X.shape[0], self.d + self.intercept), dtype=X.dtype)
+        D[:, : self.d] = self._within(np.clip(X * scale, -_FARTHEST, _FARTHEST))
         return D
+
+    def _within(self, rows: Any) -> Any:
+        """Return the rows scaled down to the bounds; later the constant would shrink with them."""
+        factors = row_scale(rows, self._scaled_bounds) if self.intercept else None
+        if factors is None:
+            return rows
+        kept = factors[:, None].astype(rows.dtype)
+        return sp.csr_array(rows.multiply(kept)) if sp.issparse(rows) else rows * kept
 
     def weights(self, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return coefficients (k, d) and intercepts (k,) for X from design weights (k, D)."""

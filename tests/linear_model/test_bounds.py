@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 import dpanalysis as dpa
 from dpanalysis.linear_model import LogisticRegression
 from dpanalysis.linear_model.design import design_of
+from dpanalysis.preprocessing import PublicColumns
 from dpanalysis.privacy.facts import Block
 from dpanalysis.problems.row_bound import implied_radius, with_constant
 from dpanalysis.problems.rows.checks import block_norms, row_norms
@@ -189,8 +190,7 @@ def test_a_huge_number_is_cut_without_a_sign(bounds, store, intercept):
         X[3] = [0.0, huge]
         model = LogisticRegression(bounds=bounds, fit_intercept=intercept, random_state=0)
         fits.append(model.fit(store(X), y).coef_)
-    # With a bound on the norm, so huge a row counts as zeros.
-    np.testing.assert_allclose(*fits, rtol=1e-12 if isinstance(bounds, tuple) else 1e-2)
+    np.testing.assert_allclose(*fits, rtol=1e-12)
     X[3] = 1.7e308
     model.fit(store(X), y)
 
@@ -201,3 +201,45 @@ def test_duplicates_in_the_rows_of_the_caller_are_added_in_a_copy():
     LogisticRegression(bounds=dpa.RowBound(2, 2.0), random_state=0).fit(X, np.arange(50) % 2)
     for name in ("data", "indices", "indptr"):
         np.testing.assert_array_equal(getattr(X, name), getattr(before, name))
+
+
+@pytest.mark.parametrize("store", [np.asarray, sp.csr_array])
+def test_a_huge_indicator_is_cut_without_an_error(store):
+    """The norm of a row with three of them overflows: the error revealed that it was there."""
+    columns = PublicColumns([-1.0, 0, 0, 0], [1.0, 1, 1, 1], [(1, 4)])
+    X = np.eye(4)[np.arange(60) % 4]
+    fits = []
+    for huge in (1.0, 1.7e308):
+        X[3] = [0.0, huge, huge, huge]
+        model = LogisticRegression(bounds=columns, random_state=0)
+        fits.append(model.fit(store(X), np.arange(60) % 2).coef_)
+    np.testing.assert_array_equal(*fits)
+
+
+@pytest.mark.parametrize("columns", [3, 60])
+@pytest.mark.parametrize("bounds", [(10.0, 50.0), (-5.0, 50.0), (-9.0, -2.0)], ids=str)
+def test_without_an_intercept_features_are_cut_to_both_ends(columns, bounds):
+    """They used to be cut at the end of largest magnitude alone, and at its negative."""
+    X = np.random.default_rng(0).uniform(-80, 80, size=(50, columns))
+    dense, sparse = (design_of(bounds, None, columns, False, kind)[0] for kind in (False, True))
+    unit = max(map(abs, bounds))
+    np.testing.assert_allclose(unit * dense.rows(X), np.clip(X, *bounds), atol=1e-12)
+    # A range that sparse rows can have holds 0.
+    extended = min(*bounds, 0.0), max(*bounds, 0.0)
+    found = unit * sparse.rows(sp.csr_array(X)).toarray()
+    np.testing.assert_allclose(found, np.clip(X, *extended), atol=1e-12)
+
+
+@pytest.mark.parametrize("order", [1, 2, math.inf])
+@pytest.mark.parametrize("store", [np.asarray, sp.csr_array])
+def test_a_row_over_its_bound_is_scaled_down_and_the_intercept_is_not(order, store):
+    """The constant used to shrink with the row: probabilities were .76 where .70 is right."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(500, 3)) * rng.uniform(0.5, 8.0, size=(500, 1))
+    within = X * np.minimum(1.0, 2.0 / np.linalg.norm(X, order, axis=1))[:, None]
+    y = X[:, 0] > -1.0
+    model = LogisticRegression(100.0, bounds=dpa.RowBound(order, 2.0), random_state=0)
+    coef, intercept = (getattr(model.fit(store(X), y), each) for each in ("coef_", "intercept_"))
+    model.fit(store(within), y)
+    np.testing.assert_allclose(coef, model.coef_, rtol=1e-9)
+    np.testing.assert_allclose(intercept, model.intercept_, rtol=1e-9)
