@@ -81,6 +81,7 @@ _WIDTH, _NARROW, _WIDE = 0.0035, 0.25, 1.0
 _FACTOR, _POWER = 7.0, 1.3  # of the penalty
 _CLIPPING = Flat(0.35)  # of descent
 _REACH = 0.5  # length to which the noise of descent may add up, about that of the weights
+_LESS = 0.05  # by which descent may be expected to be worse: real targets cost minimization more
 
 
 def width_for(facts: PublicFacts, budget: Budget) -> float:
@@ -107,7 +108,7 @@ def penalty_for(facts: PublicFacts, budget: Budget) -> float:
 
 
 def descent_for(facts: PublicFacts, budget: Budget) -> SGD | None:
-    """Return noisy gradient descent where it is better, which is where the random term is long."""
+    """Return noisy gradient descent where it may be better: where the random term is long."""
     # There the clip norm 0.35 is small compared with the longest row.
     if budget.delta == 0.0 or noise_length(facts, budget) < LONG:
         return None
@@ -175,7 +176,8 @@ class Ridge(RegressorMixin, PrivateLinearModel):
         Strength of the penalty, as in scikit-learn: :math:`\alpha\|w\|^2`, added to the sum of
         squares, with weights w in units in which features have size 1; in [0, inf). It is raised
         where privacy needs more. ``"auto"``: a rule that uses public facts only; for delta > 0 and
-        large noise it selects noisy gradient descent without a penalty instead.
+        large noise it selects noisy gradient descent without a penalty instead, unless long rows
+        make its clipping the larger error.
     fit_intercept : bool
         The intercept is the weight of a constant column, penalized like all others: without data it
         is the middle of ``target_bounds``.
@@ -286,22 +288,19 @@ class Ridge(RegressorMixin, PrivateLinearModel):
         def problem(loss: Loss) -> ERM:
             return ERM(D, targets, loss, None, row_bound, size=self.size)
 
-        wide = problem(Huber(_WIDE))
-        facts = wide.facts(budget.relation)
-        method: Any = descent_for(facts, budget) if self.alpha == "auto" else None
-        if method is not None:
-            chosen = problem(SquaredError())
+        facts = problem(Huber(_WIDE)).facts(budget.relation)
+        width = width_for(facts, budget)
+        chosen = problem(Huber(width))
+        narrow, free = chosen.facts(budget.relation), self.alpha == "auto"
+        ridge = penalty_for(narrow, budget) if free else float(self.alpha) / facts.n
+        method: Any = replace(perturbation(), ridge=ridge)
+        expected = expected_r2(facts, method, noise_length(narrow, budget), width)
+        descent = descent_for(facts, budget) if free else None
+        if descent is not None:
             noise = mean_noise(facts, budget, _CLIPPING) * math.sqrt(facts.d)
-            expected = expected_r2(facts, method, noise)
-        else:
-            width = width_for(facts, budget)
-            chosen = problem(Huber(width))
-            narrow = chosen.facts(budget.relation)
-            ridge = penalty_for(narrow, budget)
-            if self.alpha != "auto":
-                ridge = float(self.alpha) / facts.n
-            method = replace(perturbation(), ridge=ridge)
-            expected = expected_r2(facts, method, noise_length(narrow, budget), width)
+            clipped = expected_r2(facts, descent, noise)
+            if clipped > expected - _LESS:
+                chosen, method, expected = problem(SquaredError()), descent, clipped
         if expected < 0.5:
             text = _little(expected, facts.n, D.shape[1], budget.limit)
             warn_caller(text, PrivacyWarning)

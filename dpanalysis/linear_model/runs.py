@@ -305,7 +305,7 @@ def rule_facts(
     if delta > 0.0:
         facts["Why not gradients"] = (
             "full-batch descent and DP-SGD pay for every step; one noisy objective pays once, and "
-            "its noise is short by the public sizes and bounds"
+            "by the public sizes and bounds its noise costs less than steps and clipping would"
         )
     return facts
 

@@ -90,6 +90,18 @@ def test_learns_a_line(kind, delta):
     np.testing.assert_allclose(fitted.predict(X), X @ fitted.coef_ + fitted.intercept_)
 
 
+@pytest.mark.parametrize(("columns", "epsilon"), [(3, 0.05), (100, 0.3)])
+def test_descent_is_taken_where_it_is_expected_to_be_about_as_good(columns, epsilon):
+    """In long rows it clips nearly all residuals: R^2 was -.04 for a skewed target, now .15."""
+    random = np.random.default_rng(0)
+    X = random.uniform(0, 10, size=(10_000, columns))
+    y = np.where(X[:, 0] + X[:, 1] > 14.5, 30.0, -10.0)  # one in seven
+    fitted = model(Ridge, epsilon, 1e-6).fit(X, y)
+    descends = fitted.privacy_.facts["Method"].startswith("full-batch gradient descent")
+    assert descends == (columns == 3)
+    assert fitted.score(X, y) > (0.0 if descends else 0.1)
+
+
 @pytest.mark.parametrize("intercept", [True, False])
 def test_with_next_to_no_noise_it_is_ridge_regression(intercept):
     """Dense and sparse rows, groups, ranges and weights in the units of X and y."""
