@@ -45,7 +45,7 @@ _BY_LIST = (
     "records, and no split has a record twice"
 )
 _ONE_NOISE = (
-    "that several models may have the same noise, of one random_state: the difference of two then "
+    "that several fits may have the same noise, of one random_state: the difference of two then "
     "has none, and no sum is a bound; leave it None"
 )
 _LABELS = "the set of labels: {} reads it off y, and it is taken as public"
@@ -163,10 +163,10 @@ def privacy_of(fitted: Any) -> PrivacyCard:
     notes += [_BESIDE.format(", ".join(beside))] if beside else []
     relation = relations.pop()
     notes += [note for each in inside if (note := _divided(each, relation))]
-    notes += [_ONE_NOISE] if _may_share_noise(models) else []
+    learned_from_seeds = {fit for each in inside for fit in _ranges(each) if fit.repeatable}
+    notes += [_ONE_NOISE] if _may_share_noise(models) or len(learned_from_seeds) > 1 else []
     notes += [_CONSTANT.format(type(m).__name__) for m in inside if _skips_constant_labels(m)]
-    again = any(fit.repeatable for each in inside for fit in _ranges(each))
-    not_covered = [RESEARCH_ONLY] * again
+    not_covered = [RESEARCH_ONLY] * bool(learned_from_seeds)
     not_covered += [line for m in models for line in m.privacy_.not_covered]
     not_covered += [_LABELS.format(type(each).__name__) for each in inside if _reads_labels(each)]
     return PrivacyCard(

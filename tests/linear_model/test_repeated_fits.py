@@ -453,6 +453,21 @@ def test_models_that_may_have_the_same_noise_are_noted(state, shared):
     assert not any("the same noise" in line for line in privacy_of(apart).not_counted)
 
 
+@pytest.mark.filterwarnings("ignore::dpanalysis.linear_model.PrivacyWarning")
+@pytest.mark.parametrize(("state", "shared"), [(0, True), (None, False)])
+def test_bounds_that_may_have_the_same_noise_are_noted(state, shared):
+    """They were not: the card of two pipelines stated the sum as if it were a bound."""
+    table = np.random.default_rng(0).uniform(size=(3000, 1))
+    pair = [
+        make_pipeline(PrivateBounds(10.0, random_state=state), LogisticRegression()).fit(
+            table[first:], table[first:, 0] > 0.5
+        )
+        for first in (0, 1)
+    ]
+    for fitted, told in ((pair, shared), (pair[0], False)):
+        assert any("the same noise" in line for line in privacy_of(fitted).not_counted) == told
+
+
 @settings(max_examples=8, deadline=None)
 @given(
     seeds=st.lists(st.sampled_from([0, 1, None, "os"]), min_size=2, max_size=3),
