@@ -130,6 +130,23 @@ def chunked(X, y):
     return dpa.ERM(da.from_array(X, chunks=(2, 2), asarray=False), y, losses.Logistic())
 
 
+def ranges(X, y):
+    pytest.importorskip("sklearn", reason="needs scikit-learn")
+    from dpanalysis.preprocessing import PrivateBounds
+
+    return PrivateBounds(1.0).fit(X)
+
+
+def answers(X, y):
+    return classifier(np.ones((50, 2)), np.arange(50) % 2).predict(X)
+
+
+def answers_of_tensors(X, y):
+    torch = pytest.importorskip("torch", reason="needs PyTorch")
+    problem = dpa.ERM(torch.ones(3, 2), y, losses.Logistic())
+    return problem.accuracy(np.ones(2), X, y)
+
+
 MAKERS = [
     lambda X, y: dpa.ERM(X, y, losses.Logistic()),
     lambda X, y: dpa.problems.MLP(X, (np.asarray(y) + 1) // 2, (3,)),
@@ -139,7 +156,7 @@ MAKERS = [
 ]
 
 
-@pytest.mark.parametrize("make", MAKERS, ids=["ERM", "MLP", "estimator", "module", "dask"])
+@pytest.mark.parametrize("make", [*MAKERS, ranges, answers, answers_of_tensors])
 def test_a_masked_table_is_refused(make):
     with pytest.raises(TypeError, match="X must not be a masked array, whose mask would be lost"):
         make(MASKED, np.array([1, -1, 1]))

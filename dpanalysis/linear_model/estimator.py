@@ -268,7 +268,6 @@ class PrivateLinearModel(BaseEstimator, ABC):
     # Checks
 
     def _checked(self, X: Any, y: Any) -> tuple[Any, np.ndarray]:
-        refuse_mask("X", X)
         refuse_mask("y", y)
         (_refuse_no_numbers if self._numeric else _refuse_missing)(y)
         if self._numeric and isinstance(y, (list, tuple)) and np.asarray(y).dtype.kind == "U":

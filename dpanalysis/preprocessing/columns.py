@@ -14,7 +14,7 @@ from uuid import uuid4
 
 import numpy as np
 
-from .._validation import check_finite, check_number, check_reals, plain_numbers
+from .._validation import check_finite, check_number, check_reals, plain_numbers, refuse_mask
 from ..privacy.accounting.relations import REPLACE_ONE, check_relation
 from ..privacy.ledger import Ledger
 from ..problems.row_bound import RowBound
@@ -362,6 +362,7 @@ def all_or_nothing(estimator: Any) -> Iterator[None]:
 @contextmanager
 def numbers_only(X: Any) -> Iterator[None]:
     """Turn errors about entries of X that are no numbers into ones that name place and remedy."""
+    refuse_mask("X", X)
     named = hasattr(X, "columns")  # a column alone has one dtype
     columns = list(zip(column_names(X), getattr(X, "dtypes", ()))) if named else []
     try:

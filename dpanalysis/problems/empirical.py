@@ -16,7 +16,7 @@ from array_api_compat import array_namespace, is_array_api_obj, is_dask_array, i
 
 from .._devices import match_device, readable, shares_namespace, to_host
 from .._user_classes import outdated
-from .._validation import check_choice, check_finite, check_reals
+from .._validation import check_choice, check_finite, check_reals, refuse_mask
 from ..clipping import Clipping, Value, check_clipping
 from ..losses import Loss
 from ..privacy.facts import LARGEST_ITERATE, MOST_ROWS, Block, PublicFacts, check_size
@@ -252,6 +252,7 @@ class EmpiricalRisk(Problem):
     def _test_rows(self, X: Any) -> Any:
         """Return other rows on the device of the data; TypeError if they cannot be moved there."""
         if not self._on_host:
+            refuse_mask("X", X)
             return match_device("X", X, self._y)
         foreign = is_array_api_obj(X) and not (is_numpy_array(X) or is_dask_array(X))
         return readable("X", X) if foreign else X
