@@ -18,12 +18,19 @@ def match_device(name: str, array: Any, data: Any) -> Any:
     if not shares_namespace(array, data):
         xp = array_namespace(data)
         host = readable(name, array, data)
-        if not host.flags.writeable:  # PyTorch requires writeable arrays
-            host = host.copy()
+        # PyTorch takes no array that is read-only, reversed or of another byte order.
+        host = np.require(host, host.dtype.newbyteorder("="), ["C", "W"])
         return xp.asarray(host, device=data.device)
     if array.device != data.device:
         raise TypeError(f"{name} must be on {data.device} as the data, got one on {array.device}")
     return array
+
+
+def settled(array: Any) -> Any:
+    """Return a tensor as a plain one without gradients or pending signs; another array as it is."""
+    if not is_torch_array(array):
+        return array
+    return array.detach().as_subclass(array_namespace(array).Tensor).resolve_neg()
 
 
 def readable(name: str, array: Any, data: Any = None) -> np.ndarray:

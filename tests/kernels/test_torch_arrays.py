@@ -42,6 +42,43 @@ def test_sparse_tensors_are_refused_by_name(kind):
             build(kind, rows, np.array([1.0, -1.0, 1.0, -1.0]))
 
 
+@pytest.mark.parametrize("kind", ["ERM", "Softmax", "MLP"])
+def test_complex_tensors_are_refused_by_name(kind):
+    rows, y = torch.tensor(X[:9]), torch.tensor(Y[:9])
+    for name, given in (("X", (rows + 1j, y)), ("y", (rows, y + 0j)), ("y", (rows, Y[:9] + 0j))):
+        with pytest.raises(TypeError, match=f"{name} must hold real numbers, got dtype .*complex"):
+            build(kind, *given)
+
+
+@pytest.mark.parametrize("kind", ["ERM", "Softmax", "MLP"])
+def test_gradients_and_signs_of_a_tensor_are_settled_before_anything_is_spent(kind):
+    """NumPy, which multiplies the rows, reads neither; the signs of conjugates are pending."""
+    opposite = (torch.tensor(X[:9]) * -1j).conj().imag
+    assert opposite.is_neg()
+    host, batch = build(kind, X[:9], Y[:9]), np.array([1, 1, 4])
+    w = np.linspace(-1.0, 1.0, host.d)
+    for rows in (opposite, torch.tensor(X[:9], requires_grad=True)):
+        away = build(kind, rows, torch.tensor(Y[:9], requires_grad=True))
+        for chosen in (None, batch):
+            total, expected = (p.sums(w, chosen, clipping.Flat(0.1)) for p in (away, host))
+            np.testing.assert_allclose(total.gradient, expected.gradient, rtol=1e-10, atol=1e-14)
+            along, expected = (p.line_losses(w, w, chosen)(0.5) for p in (away, host))
+            np.testing.assert_allclose(along, expected, rtol=1e-10)
+        assert not away.gradient_sum(w[None, :]).requires_grad
+
+
+@pytest.mark.parametrize("form", [">f8", "longdouble", "reversed"])
+def test_arrays_of_numpy_in_any_form_go_to_tensors(form):
+    def formed(array):
+        return np.flip(np.flip(array).copy()) if form == "reversed" else array.astype(form)
+
+    host, w = build("ERM", X, Y), np.linspace(-1.0, 1.0, 8)
+    away = build("ERM", torch.tensor(X), formed(Y))
+    np.testing.assert_allclose(away.gradient(formed(w)), host.gradient(w), rtol=1e-12, atol=1e-14)
+    total = away.sums(formed(w), weights=formed(np.arange(1000.0))).value
+    assert total == pytest.approx(host.sums(w, weights=np.arange(1000.0)).value)
+
+
 @pytest.mark.parametrize("kind", ["ERM", "Softmax"])
 def test_hessians_are_added_in_double_precision(kind):
     host, away = build(kind, X, Y), build(kind, torch.tensor(X), torch.tensor(Y))

@@ -257,6 +257,29 @@ def test_labels_are_copies():
         y[:] = [1.0, -1.0, 1.0]
 
 
+@pytest.mark.filterwarnings("ignore:.*shape:DeprecationWarning")
+@pytest.mark.parametrize("kind", [ERM, Softmax])
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+def test_rows_keep_the_shape_that_was_checked(library, kind):
+    """As ten rows of one number, a record would have ten terms, with labels beyond the last one."""
+    draws = np.random.default_rng(0).uniform(-0.1, 0.1, (300, 10))
+    y = np.where(draws[:, 0] > 0.0, 1.0, -1.0)
+
+    def build(X):
+        return ERM(X, y, LOGISTIC, None, RowBound()) if kind is ERM else Softmax(X, y > 0.0, 2)
+
+    X = np.array(draws) if library == "numpy" else pytest.importorskip("torch").tensor(draws)
+    problem, before = build(X), build(draws)
+    if library == "numpy":
+        X.shape = (3000, 1)
+    else:
+        X.t_()
+    problem.check_private()
+    w, rule = np.linspace(-1.0, 1.0, before.d)[None, :], clipping.Flat(0.01)
+    found, expected = (np.asarray(p.gradient_sum(w, None, rule)) for p in (problem, before))
+    np.testing.assert_allclose(found, expected, rtol=1e-10, atol=1e-14)
+
+
 def test_what_the_data_were_prepared_for_cannot_be_changed():
     """A smaller bound, stated afterwards, would mean less noise for the same rows."""
     X, y = np.full((3, 2), 0.5), np.array([1.0, -1.0, 1.0])

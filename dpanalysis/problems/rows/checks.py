@@ -14,7 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 from array_api_compat import array_namespace, is_array_api_obj, is_jax_array, is_numpy_array
 
-from ..._devices import match_device, readable
+from ..._devices import match_device, readable, settled, shares_namespace
 from ..._validation import refuse_mask
 from ...kernels.products import WHOLE
 from ...privacy.facts import Block
@@ -62,7 +62,10 @@ def prepare(X: Any, y: Any, classification: bool) -> tuple[Any, Any]:
 
 def check_real(name: str, array: Any) -> None:
     """Raise TypeError unless the array's dtype is real."""
-    if array.dtype.kind not in "fiub":
+    if not hasattr(array.dtype, "kind"):  # of another namespace than NumPy's, which has no words
+        if array_namespace(array).isdtype(array.dtype, "complex floating"):
+            raise TypeError(f"{name} must hold real numbers, got dtype {array.dtype}")
+    elif array.dtype.kind not in "fiub":
         words = array.dtype.kind in "OSUT" and name == "y"
         raise TypeError(
             f"{name} must hold real numbers, got dtype {array.dtype}{_WORDS if words else ''}"
@@ -135,10 +138,12 @@ def _matrix(X: Any) -> Any:
             "added up in place; give numpy.asarray(X)"
         )
     else:
+        check_real("X", X)
         xp = array_namespace(X)
         X = X if X.dtype in (xp.float32, xp.float64) else xp.astype(X, xp.float64)
     refuse_shape(X)
-    return X
+    # A view, for the owner of an array may also assign its shape.
+    return X if is_sparse(X) else settled(X[...])
 
 
 def _of_frame(X: Any) -> np.ndarray:
@@ -187,12 +192,13 @@ def _where(array: Any, names: list[Any] | None, start: int) -> str:
 def _labels(y: Any, X: Any) -> Any:
     """Return a copy of ``y`` as floats on the device of ``X``, one for each of its rows."""
     refuse_mask("y", y)
-    if is_sparse(X) or is_numpy_array(X):
-        y = readable("y", y)
-        check_real("y", y)
-        y = y.astype(np.float64)
-    else:
-        y = array_namespace(X).astype(match_device("y", y, X), X.dtype)
+    on_host = is_sparse(X) or is_numpy_array(X)
+    on_device = not on_host and shares_namespace(y, X)
+    y = y if on_device else readable("y", y, None if on_host else X)
+    check_real("y", y)
+    y = y if on_device else y.astype(np.float64)
+    if not on_host:
+        y = array_namespace(X).astype(settled(match_device("y", y, X)), X.dtype)
     refuse_length(X, y)
     return y
 
