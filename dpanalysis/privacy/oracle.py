@@ -39,6 +39,8 @@ from .facts import (
 from .ledger import Ledger
 from .queries import Query, Records
 
+_SMALL = 2.0**-60  # rounding to nearest loses it beside 1, and every other mode on one side
+
 
 class Batch:
     """A subsample drawn after its charge, for the declared events: :meth:`PrivateOracle.batch`."""
@@ -417,6 +419,12 @@ class PrivateOracle:
             noisy = [each for each in named if each is not None]
         if not noisy:
             return
+        if 1.0 + _SMALL != 1.0 - _SMALL:
+            raise RuntimeError(
+                "this thread must round to nearest, the default that other code has changed "
+                "(fesetround): where overflow gives a large number, not infinity, no record is "
+                "bounded"
+            )
         whole = composed(noisy)
         check_event(whole, self._facts.relation)
         self._check_problem()

@@ -1,7 +1,10 @@
 """Bounds, clip norms and steps near overflow and underflow are charged in full or refused."""
 
+import ctypes
 import dataclasses
 import math
+import platform
+import sys
 from types import SimpleNamespace
 
 import numpy as np
@@ -235,6 +238,27 @@ def test_masked_points_are_refused():
         oracle.gradient(hidden, FULL, "gaussian", 1.0, dpa.clipping.Flat(1.0))
     with pytest.raises(TypeError, match="masked"):
         oracle.ask(NoisyValue(hidden[0], 1.0, 1.0), FULL)
+
+
+MODES = {"x86_64": (0x400, 0x800, 0xC00), "aarch64": (0x400000, 0x800000, 0xC00000)}
+
+
+@pytest.mark.skipif(sys.platform != "linux" or platform.machine() not in MODES, reason="modes")
+@pytest.mark.parametrize("mode", range(3))
+def test_another_rounding_mode_is_refused_before_anything_is_spent(mode):
+    """Rounded down, the product of two factors of 1e300 is finite, and its record was not cut."""
+    problem = problem_of([1e300, 1.0], [1.0, 1.0], SQUARES)
+    oracle = PrivateOracle(problem, problem.facts("replace_one"), None, [0])
+    rounding = ctypes.CDLL("libm.so.6").fesetround
+    rounding(MODES[platform.machine()][mode])
+    try:
+        with pytest.raises(RuntimeError, match="must round to nearest"):
+            oracle.gradient(np.ones(1), FULL, "gaussian", 1.0, dpa.clipping.Flat(1.0))
+    finally:
+        rounding(0)
+    assert not oracle.ledger
+    oracle.gradient(np.ones(1), FULL, "gaussian", 1.0, dpa.clipping.Flat(1.0))
+    assert oracle.ledger
 
 
 @pytest.mark.parametrize("name", ["sensitivities", "_rounding"])
