@@ -56,7 +56,8 @@ def row_product(rows: Any, matrix: Any, entries: int = _DEVICE_ENTRIES) -> Any:
     if sp.issparse(rows) or not count:
         return rows @ matrix
     if on_host(rows) and not is_numpy_array(rows):
-        return array_namespace(rows).asarray(row_product(to_host(rows), to_host(matrix)))
+        product = row_product(to_host(rows), to_host(matrix))
+        return array_namespace(rows).asarray(product, device=rows.device)  # may not be the default
     if is_numpy_array(rows):
         rows = np.ascontiguousarray(rows)
         by_columns = matrix.strides[-1] != matrix.itemsize

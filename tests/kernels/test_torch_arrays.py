@@ -67,6 +67,21 @@ def test_gradients_and_signs_of_a_tensor_are_settled_before_anything_is_spent(ki
         assert not away.gradient_sum(w[None, :]).requires_grad
 
 
+@pytest.mark.parametrize("kind", ["ERM", "Softmax", "MLP"])
+def test_sums_stay_on_the_device_of_the_data_whatever_the_default(kind):
+    problem, batch = build(kind, torch.tensor(X), Y), np.zeros(0, int)
+    w = np.linspace(-1.0, 1.0, problem.d)
+
+    def found():
+        total = problem.sums(w, clipping=clipping.Flat(0.1))
+        along = [problem.line_losses(w, w, rows)(0.5).sum() for rows in (None, batch)]
+        return [*total.gradient, total.value, *along, problem.accuracy(w)]
+
+    expected = found()
+    with torch.device("meta"):
+        assert found() == expected
+
+
 @pytest.mark.parametrize("form", [">f8", "longdouble", "reversed"])
 def test_arrays_of_numpy_in_any_form_go_to_tensors(form):
     def formed(array):

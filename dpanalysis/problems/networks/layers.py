@@ -179,7 +179,7 @@ def _hypot(xp: Any, a: Any, b: Any) -> Any:
     PyTorch rounds the last entries of an array differently, and a record changes which are last.
     """
     if on_host(a) and not is_numpy_array(a):
-        return xp.asarray(np.hypot(to_host(a), to_host(b)))
+        return xp.asarray(np.hypot(to_host(a), to_host(b)), device=a.device)
     return xp.hypot(a, b)
 
 

@@ -197,7 +197,7 @@ class InMemoryRows:
             data, labels, scale = self._take(rows)
             blocks = [row_product(as_float64(block), ray) for _, _, block in row_blocks(data)]
             xp = array_namespace(ray)
-            z = xp.concat(blocks) if blocks else xp.zeros((0, ray.shape[1]), dtype=xp.float64)
+            z = xp.concat(blocks or [ray[:0, :]])
             return (z if scale is None else z * scale[:, None]), labels
 
     def _take(self, rows: Any) -> tuple[Any, Any, Any]:
