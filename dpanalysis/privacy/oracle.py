@@ -20,7 +20,7 @@ import numpy as np
 
 from .._devices import to_host
 from .._user_classes import overridden, package_method
-from .._validation import largest, plain_numbers, refuse_mask
+from .._validation import check_reals, largest, plain_numbers
 from ..clipping import BUILT_IN, check_per_sample
 from ..errors import IncompatibleAccounting, PrivacyBudgetExceeded
 from . import mechanisms
@@ -563,6 +563,5 @@ def _covers(named: Event | None, asked: Event | None) -> bool:
 
 
 def _check_points(points: Any) -> None:
-    refuse_mask("w", points)  # its largest entry would be that of the others
-    if not largest(points) <= LARGEST_ITERATE:
+    if not largest(check_reals("w", points)) <= LARGEST_ITERATE:
         raise ValueError(f"w must be finite and at most {LARGEST_ITERATE:g} in size")

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import scipy.sparse
 
 import dpanalysis as dpa
 from dpanalysis import privacy
@@ -230,14 +231,25 @@ def test_a_scale_that_changes_after_its_check_changes_nothing():
     assert query.scale == 100.0
 
 
-def test_masked_points_are_refused():
+@pytest.mark.parametrize(
+    ("points", "words"),
+    [
+        (np.ma.masked_array([[1e300]], [[True]]), "masked"),
+        (np.array([[1.0 + 2.0j]]), "complex"),
+        (np.array([[1.0]], dtype=object), "object"),
+        (scipy.sparse.csr_array([[1.0]]), "real numbers"),
+    ],
+    ids=["masked", "complex", "object", "sparse"],
+)
+def test_points_that_are_no_real_numbers_are_refused_before_anything_is_spent(points, words):
     problem = problem_of([1.0], [1.0], radius=1.0)
     oracle = PrivateOracle(problem, problem.facts("replace_one"), None, [0])
-    hidden = np.ma.masked_array([[1e300]], [[True]])
-    with pytest.raises(TypeError, match="masked"):
-        oracle.gradient(hidden, FULL, "gaussian", 1.0, dpa.clipping.Flat(1.0))
-    with pytest.raises(TypeError, match="masked"):
-        oracle.ask(NoisyValue(hidden[0], 1.0, 1.0), FULL)
+    with pytest.raises(TypeError, match=f"w must .*{words}"):
+        oracle.gradient(points, FULL, "gaussian", 1.0, dpa.clipping.Flat(1.0))
+    if words in ("masked", "complex"):  # the constructor of the query refuses the others
+        with pytest.raises(TypeError, match=f"w must .*{words}"):
+            oracle.ask(NoisyValue(points[0], 1.0, 1.0), FULL)
+    assert not oracle.ledger
 
 
 MODES = {"x86_64": (0x400, 0x800, 0xC00), "aarch64": (0x400000, 0x800000, 0xC00000)}
