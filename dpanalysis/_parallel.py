@@ -24,6 +24,8 @@ from typing import Any
 
 import numpy as np
 
+from ._validation import rounds_to_nearest
+
 MOST_TASKS = 64  # largest number of tasks of a sum
 
 # Entries of the task queue, one per cache line since threads write to them concurrently.
@@ -204,7 +206,8 @@ class _ThreadPool:
             if not others:
                 return []
         try:
-            while len(self._helpers) < count:
+            # A thread keeps the rounding mode of the one that starts it.
+            while len(self._helpers) < count and rounds_to_nearest():
                 self._helpers.append(_Helper(len(self._helpers)))
         except RuntimeError:  # the system's limit on threads
             pass

@@ -135,6 +135,14 @@ def warn_caller(message: str, category: type[Warning] = UserWarning) -> None:
     warnings.warn(message, category, stacklevel=level)
 
 
+_SMALL = 2.0**-60  # rounding to nearest loses it beside 1, and every other mode on one side
+
+
+def rounds_to_nearest() -> bool:
+    """Return whether this thread rounds to nearest, the default that other code may change."""
+    return 1.0 + _SMALL == 1.0 - _SMALL
+
+
 def check_rng(rng: Any) -> np.random.Generator:
     """Return ``numpy.random.default_rng(rng)``, or raise naming the argument."""
     if isinstance(rng, (int, np.integer)):

@@ -20,7 +20,7 @@ import numpy as np
 
 from .._devices import to_host
 from .._user_classes import overridden, package_method
-from .._validation import check_reals, largest, plain_numbers
+from .._validation import check_reals, largest, plain_numbers, rounds_to_nearest
 from ..clipping import BUILT_IN, check_per_sample
 from ..errors import IncompatibleAccounting, PrivacyBudgetExceeded
 from . import mechanisms
@@ -38,8 +38,6 @@ from .facts import (
 )
 from .ledger import Ledger
 from .queries import Query, Records
-
-_SMALL = 2.0**-60  # rounding to nearest loses it beside 1, and every other mode on one side
 
 
 class Batch:
@@ -419,7 +417,7 @@ class PrivateOracle:
             noisy = [each for each in named if each is not None]
         if not noisy:
             return
-        if 1.0 + _SMALL != 1.0 - _SMALL:
+        if not rounds_to_nearest():
             raise RuntimeError(
                 "this thread must round to nearest, the default that other code has changed "
                 "(fesetround): where overflow gives a large number, not infinity, no record is "

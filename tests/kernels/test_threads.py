@@ -1,7 +1,9 @@
 """Threads that share the tasks of a sum."""
 
+import ctypes
 import gc
 import os
+import platform
 import subprocess
 import sys
 import threading
@@ -234,6 +236,25 @@ def test_one_core_has_no_helpers(new_pool):
     finally:
         os.sched_setaffinity(0, allowed)
     assert kernel.came == [_parallel.LEADER]
+
+
+@needs_two
+@pytest.mark.skipif(sys.platform != "linux" or platform.machine() != "x86_64", reason="its mode")
+def test_no_helper_keeps_a_rounding_mode_of_the_thread_that_started_it(new_pool):
+    """It would round down in all later sums, in which the huge record would have no bound."""
+    X, w = np.full((40_000, 10), 0.1), np.ones(10)
+    X[::100] = 1e300
+    problem, rule = ERM(X, np.ones(40_000), losses.SquaredError()), clipping.Flat(1.0)
+    rounding = ctypes.CDLL("libm.so.6").fesetround
+    rounding(0x400)
+    try:
+        problem.sums(w, value=False, clipping=rule)
+    finally:
+        rounding(0)
+    for _ in range(20):
+        total = problem.sums(w, value=False, clipping=rule)
+        np.testing.assert_allclose(total.gradient, 0.0, atol=1e-9)
+    assert new_pool._helpers
 
 
 @needs_two
