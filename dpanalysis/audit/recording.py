@@ -641,14 +641,14 @@ class _Judge:
             first, bitwise = usual[0], bool(np.all(same(usual, usual[0])))
             most = max(map(slack, self.runs[side]))
             constant = bitwise or bool(np.ptp(usual) <= most)
+            telling = 0
             for run in extreme[side]:
                 moved = run.numbers[place]
                 # Noise that is added and subtracted again leaves its rounding error.
-                off = max(most, slack(run))
-                if bitwise:
-                    off = min(_REMAINDER * slack(run), 1e-3 * gap)
+                off = (_REMAINDER if bitwise else 1.0) * max(most, slack(run))
+                telling += not (bitwise and off > 1e-3 * gap)  # a gap may be NaN
                 constant = constant and bool(same(moved, first) or abs(moved - first) <= off)
-            still.append(constant)
+            still.append(constant and 4 * telling >= len(extreme[side]))
         if all(still):
             return True
         if not any(still):
