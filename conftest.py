@@ -29,14 +29,18 @@ def pytest_report_header():
 
 
 @pytest.fixture(autouse=True)
-def registrations(request, monkeypatch):
+def registrations(request):
     """Undo what an example of the package registers."""
-    if request.node.name.startswith("dpanalysis.papers"):
-        from dpanalysis.papers import claim, registry
+    if not request.node.name.startswith("dpanalysis.papers"):
+        yield
+        return
+    from dpanalysis.papers import claim, registry
 
-        registry.load()
-        monkeypatch.setattr(registry, "_CLAIMS", dict(registry._CLAIMS))
-        monkeypatch.setattr(claim, "_PAPERS", dict(claim._PAPERS))
+    registry.load()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(registry, "_CLAIMS", dict(registry._CLAIMS))
+        patch.setattr(claim, "_PAPERS", dict(claim._PAPERS))
+        yield
 
 
 def pytest_configure(config):

@@ -528,7 +528,7 @@ def test_dates_decimals_and_records_are_read_as_numbers(name):
 
 def test_missing_times_are_nan():
     pandas = pytest.importorskip("pandas")
-    assert np.isnan(plain(pandas.NaT)) and np.isnan(plain(np.datetime64("NaT")))
+    assert np.isnan(plain(pandas.NaT)) and np.isnan(plain(np.datetime64("NaT", "s")))
 
 
 def test_outputs_of_any_length_that_are_the_same_on_both_are_left_open():

@@ -727,7 +727,7 @@ class Partial(Halves):
 
 
 class Called(Halves):
-    value = functools.partial(Halves.value, None)
+    value = staticmethod(functools.partial(Halves.value, None))
 
 
 @pytest.mark.parametrize(
