@@ -47,6 +47,7 @@ nb_merge_streams = True
 # Names
 autosummary_generate = True
 autodoc_typehints = "none"
+toc_object_entries_show_parents = "hide"
 autodoc_default_options = {"show-inheritance": True}
 numpydoc_show_class_members = False
 numpydoc_class_members_toctree = False
