@@ -24,7 +24,7 @@
 # questions have exact answers. For *every* $\mu$-strongly convex function with $L$-Lipschitz
 # gradient a **certificate** answers them: a Lyapunov function
 #
-# $$V = \begin{bmatrix} w_t - w^* \\ w_{t-1} - w^* \end{bmatrix}^{\!\top} (P \otimes I)
+# $$V = {\begin{bmatrix} w_t - w^* \\ w_{t-1} - w^* \end{bmatrix}}^{\!\top} (P \otimes I)
 # \begin{bmatrix} w_t - w^* \\ w_{t-1} - w^* \end{bmatrix} + c\,(F(w_t) - F^*)$$
 #
 # that contracts by $\rho^2$ in each step, up to noise. Finding $P$ and $c$ is a semidefinite

@@ -128,6 +128,16 @@ def test_markup_and_evidence_of_the_claims_are_shown_as_written():
     assert items and all(mark == {"against": "✗", "for": "✓"}[kind] for kind, mark in items)
 
 
+def test_formulas_keep_no_latex():
+    pytest.importorskip("latex2mathml", reason="needs the extra 'docs'")
+    pytest.importorskip("sphinx", reason="needs the extra 'docs'")
+    mathml = importlib.import_module("mathml").mathml
+    shown = mathml(r"\arg\min\Big\{x\Big\} \big\|y\big\| \Big\lceil z\Big\rceil", display=True)
+    assert all(f">{each}<" in shown for each in ("arg", "{", "}", "‖", "⌈", "⌉"))
+    with pytest.raises(ValueError, match="leaves a part of"):
+        mathml(r"\nosuchword", display=False)
+
+
 def test_each_paper_has_a_page_and_a_citation():
     papers = [bibliography.paper_of(each) for each in coverage.lines()]
     cited = (ROOT / "CITATION.cff").read_text(encoding="utf-8")

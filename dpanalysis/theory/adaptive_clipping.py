@@ -212,7 +212,7 @@ def psac_theorem2(
 
     With :math:`c = \eta (1 + 1/B + d\sigma^2/B^2)/2`,
 
-    .. math:: E \min_t \|\nabla f(x_t)\| \le \min\{A^{-1}(V + \beta'),\
+    .. math:: E \min_t \|\nabla f(x_t)\| \le \min\{A^{-1}(V + \beta'),\;
               A^{-1}(V) + \tau_0/(1 - \tau_1)\}, \quad
               V = \frac{\Delta/(\eta T) + c (L_0 + L_1 R/a)}{1 - c L_1 a}, \quad
               \beta' = \frac{\beta}{1 - c L_1 a}.
