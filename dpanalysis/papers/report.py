@@ -351,24 +351,29 @@ def to_html(table: Table, *, page: bool = True) -> str:
         return body
     return (
         "<!doctype html>\n<html lang='en'><head><meta charset='utf-8'>"
-        "<meta name='viewport' content='width=device-width'><title>Claims</title></head>\n"
+        "<meta name='viewport' content='width=device-width'><title>Claims</title>"
+        f"<style>{_PAGE_STYLE}</style></head>\n"
         f"<body><h1>{html.escape(table.words.title)}</h1>\n{body}\n</body></html>\n"
     )
 
 
-_STYLE = """
+_PAGE_STYLE = """
 body { font: 15px/1.45 system-ui, sans-serif; margin: 2em auto; max-width: 90em; padding: 0 1em;
   overflow-wrap: break-word; }
+.claims th { position: sticky; top: 0; background: #fff; }
+@media (max-width: 60em) { .claims th { position: static; } }
+"""
+
+_STYLE = """
 table.claims { border-collapse: collapse; width: 100%; margin-bottom: 2em; }
 .claims th, .claims td { border-top: 1px solid #ccc; padding: .5em; text-align: left;
   vertical-align: top; }
-.claims th { position: sticky; top: 0; background: #fff; }
 .claims td { width: 41%; }
 .claims td:first-child, .claims td:nth-child(2), .claims td:last-child { width: 6%; }
-.claims ul { margin: .4em 0 0; padding-left: 1.4em; font-size: 92%; color: #333; }
+.claims ul { margin: .4em 0 0; padding-left: 1.4em; font-size: 92%; }
 .claims li::marker { content: "\\2713  "; }
 .claims li.violated::marker { content: "\\2717  "; }
-.claims .source { color: #666; font-size: 90%; white-space: normal; }
+.claims .source { opacity: .75; font-size: 90%; white-space: normal; }
 .claims .violated { color: #a4161a; }
 .holds, .repaired, .sharpened, .stands { color: #1b6e3c; font-weight: 600; }
 .corrected, .open { color: #a15c00; font-weight: 600; }
@@ -376,7 +381,7 @@ table.claims { border-collapse: collapse; width: 100%; margin-bottom: 2em; }
 .claims tr.failed { background: #ffe3e3; }
 .claims pre { white-space: pre-wrap; }
 @media (max-width: 60em) {
-  .wide { overflow-x: auto; } table.claims { min-width: 56em; } .claims th { position: static; }
+  .wide { overflow-x: auto; } table.claims { min-width: 56em; }
   .claims td:first-child, .claims td:nth-child(2) { min-width: 6em; }
 }
 """

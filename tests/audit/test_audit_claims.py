@@ -169,6 +169,7 @@ def test_a_check_that_lacks_something_is_neither_passed_nor_failed():
     assert row["missing"] == "needs the extra 'figures'" and row["passed"] is False
     page = report.to_html(table[:1])
     assert "needs the extra" in page and "class='failed'" not in page
+    assert "body {" in page and "body {" not in table._repr_html_()  # a notebook keeps its style
 
 
 def test_registering():
