@@ -115,8 +115,8 @@ def origin(about: Mapping[str, Any]) -> str:
 
 
 def plain(text: str) -> str:
-    """Return text escaped for Markdown."""
-    return re.sub(r"([*_<>\[\]])", r"\\\1", text)
+    """Return text escaped for Markdown, its code as it is."""
+    return re.sub(r"(`[^`]*`)|([*_<>\[\]])", lambda found: found[1] or "\\" + found[2], text)
 
 
 def write() -> list[Path]:

@@ -461,6 +461,7 @@ def test_report_writes_between_the_markers(tiny, monkeypatch, tmp_path, capsys):
     assert "Before <!-- results: tiny largest -->\n3.857\n<!-- end of results --> after" in text
     about, _ = _ledger.read("tiny")
     assert _pages.plain(about["title"]) == "Cubes\\_of \\* numbers"
+    assert _pages.plain("a_b `c_d`") == "a\\_b `c_d`"
     assert _pages.paragraphs(about) == ["Largest <cube>: 3.8571."]
     assert "4 cells" in _pages.origin(about)
     assert "old" not in text and _pages.rewritten(text) == text
