@@ -26,6 +26,7 @@ __all__ = ["setup"]
 
 ROOT = Path(__file__).parents[2]
 MADE = Path(__file__).parents[1] / "_generated"
+_ID = re.compile(r"\b(\d{3}-\d+)\b")  # of a claim
 
 
 # ------------------------------------------------------------------ pages, before Sphinx looks
@@ -216,9 +217,25 @@ class References(SphinxDirective):
         return self.parse_text_to_nodes("\n".join(named))
 
 
+def link_claims(app: Sphinx, doctree: nodes.document, page: str) -> None:
+    """Make every id of a claim in a text lead to its row in the table of all claims."""
+    texts = doctree.findall(lambda node: isinstance(node, nodes.Text) and _ID.search(node))
+    for text in [each for each in texts if isinstance(each.parent, nodes.paragraph)]:
+        table = app.builder.get_relative_uri(page, "claims")
+        known = {row[0] for row in site_tables.claim_rows()}
+        made = [
+            nodes.reference("", part, refuri=f"{table}#claim-{part}", internal=True)
+            if part in known
+            else nodes.Text(part)
+            for part in _ID.split(text)
+        ]
+        text.parent.replace(text, made)
+
+
 def setup(app: Sphinx) -> dict[str, bool]:
     """Add the pages and the directives."""
     app.connect("config-inited", generate)
+    app.connect("doctree-resolved", link_claims)
     app.connect("build-finished", write_notebooks)
     for name, directive in (
         ("claims", Claims),

@@ -79,10 +79,11 @@ def claims(paper: str | None = None) -> str:
             f'<li class="{"against" if each.startswith("✗") else "for"}">{_rich(each)}</li>'
             for each in numbers
         )
-        shown = f"<details><summary>{len(numbers)} numbers</summary><ul>{items}</ul>"
+        counted = "1 number" if len(numbers) == 1 else f"{len(numbers)} numbers"
+        shown = f"<details><summary>{counted}</summary><ul>{items}</ul>"
         rows.append([name, _rich(source), _rich(printed), verdict, _rich(used), shown])
         rows[-1][-1] += f"<p>{_rich(remarks)}</p></details>" if remarks else "</details>"
-        rows[-1][0] = f'<span id="claim-{name}">{name}</span>'
+        rows[-1][0] = f'<a id="claim-{name}" href="#claim-{name}">{name}</a>'
     heads = ("id", "source", "as printed", "verdict", "used here", "evidence")
     counted = f"{len(rows)} claims; the evidence of each is recomputed by its check."
     return table(heads, rows, counted, f"claims-{paper or 'all'}")

@@ -37,7 +37,11 @@ document.addEventListener("DOMContentLoaded", () => {
     });
   }
   // A link to a claim opens its evidence.
-  const chosen = location.hash && document.getElementById(location.hash.slice(1));
-  const folded = chosen && chosen.closest("tr") && chosen.closest("tr").querySelector("details");
-  if (folded) folded.open = true;
+  const unfold = () => {
+    const chosen = location.hash && document.getElementById(location.hash.slice(1));
+    const folded = chosen && chosen.closest("tr") && chosen.closest("tr").querySelector("details");
+    if (folded) folded.open = true;
+  };
+  unfold();
+  window.addEventListener("hashchange", unfold);
 });
