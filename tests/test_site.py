@@ -122,6 +122,7 @@ def test_claims_of_the_site_are_those_of_the_registry():
 
 def test_markup_and_evidence_of_the_claims_are_shown_as_written():
     page = site_tables.claims()
+    assert '<td data-head="source">Chen 2020: Theorem 3' in page
     assert "<em>The paper says:</em>" in page
     assert "\\|" not in page and "*Hypotheses" not in page
     items = re.findall(r'<li class="(against|for)">(.)', page)

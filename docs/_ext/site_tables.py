@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from dpanalysis.papers import claim as bibliography
 from dpanalysis.papers import coverage, registry
 from dpanalysis.papers.claim import SHOWN, VERDICTS
 
@@ -73,7 +74,10 @@ def claim_rows(paper: str | None = None) -> list[list[str]]:
 def claims(paper: str | None = None) -> str:
     """Return the claims of a paper, by author, or all, each with its evidence folded away."""
     rows = []
+    registry.load()
     for name, source, printed, verdict, used, evidence, remarks in claim_rows(paper):
+        if paper is None:  # a search may be for an author
+            source = f"{bibliography.paper_of(name.rpartition('-')[0]).label}: {source}"
         numbers = _EVIDENCE.split(evidence)
         items = "".join(
             f'<li class="{"against" if each.startswith("✗") else "for"}">{_rich(each)}</li>'
