@@ -78,8 +78,6 @@ def _common(first: np.ndarray, second: np.ndarray, larger: bool) -> float:
     It is the ``larger`` set, or the smaller one. Below the smaller of the two largest digests, both
     sketches are complete.
     """
-    if not (len(first) and len(second)):
-        return 0.0
     ends = [each[-1] for each in (first, second) if len(each) == _KEPT]
     if ends:
         first, second = (each[each <= min(ends)] for each in (first, second))

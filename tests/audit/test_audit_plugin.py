@@ -200,6 +200,8 @@ def test_zcdp_claims_need_a_delta(assert_private):
         ({"neighbours": [PAIR], "confidence": math.nan}, ValueError, "confidence"),
         ({"neighbours": [PAIR], "time_limit": -1.0}, ValueError, "time_limit"),
         ({"neighbours": [PAIR], "samples": "1", "time_limit": 9.0}, TypeError, "samples must be"),
+        ({"neighbours": [PAIR], "samples": 1}, ValueError, r"at least \d+ are needed$"),
+        ({"pairs": 1, "samples": 1}, ValueError, "needed; no neighbours were given"),
     ],
 )
 def test_arguments(assert_private, arguments, error, message):
@@ -524,7 +526,7 @@ def test_a_slow_first_call_leaves_time(assert_private, clock):
         return dataset[0].sum() + rng.laplace(0.0, 2.0, size)
 
     (verdict,) = assert_private(cold, 1.0, neighbours=[PAIR], samples=2_000, time_limit=60.0)
-    assert verdict.samples == 2_000
+    assert verdict.samples == 2_000 and not verdict.notes
 
 
 def test_a_time_limit_keeps_what_a_recording_finds(assert_private):

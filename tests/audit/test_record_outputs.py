@@ -496,6 +496,14 @@ def test_outputs_that_never_repeat_are_reported():
     assert not verdict.refuted and "Nearly every output occurred once" in str(verdict)
 
 
+def test_outputs_of_which_a_few_never_repeat_are_not_reported():
+    def keyed(data, rng):
+        return f"id-{int(rng.pareto(1.0))}"
+
+    verdict = audit.verify_privacy(keyed, DATA, OTHER, 1.0, samples=2000, vectorized=False, rng=0)
+    assert not verdict.refuted and "occurred once" not in str(verdict)
+
+
 START = datetime.datetime(2026, 1, 31, tzinfo=datetime.UTC)
 MEASURED = {
     "a date and time": lambda x: START + datetime.timedelta(seconds=x),

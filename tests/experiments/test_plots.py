@@ -62,6 +62,14 @@ def test_runs_in_one_picture_differ_in_color_and_label():
         assert to_rgb(band.get_facecolor()[0]) == to_rgb(line.get_color())
 
 
+def test_equal_steps_cost_equal_parts_of_epsilon():
+    result = dpa.minimize(
+        PROBLEM, dpa.methods.GradientDescent(0.3, 4), dpa.Budget(1.0), record="objective", rng=0
+    )
+    x, _ = drawn(result.plot(x="epsilon"))
+    np.testing.assert_allclose(x, [0.0, 0.25, 0.5, 0.75, 1.0], rtol=1e-6)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("make", [run, lambda: run(every=7), lambda: epoch_run(5, 2)])
 def test_epsilon_of_a_picture_is_that_of_the_events_before_each_record(make):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from sklearn import linear_model
 from sklearn.base import clone
 
 import dpanalysis as dpa
@@ -199,6 +200,14 @@ def test_a_card_lists_each_event_once_with_its_count(events):
     )
     assert [getattr(each, "count", 1) for each in counted] == list(Counter(events).values())
     assert privacy.epsilon(counted, 1e-6, "replace_one") == pytest.approx(ledger.epsilon(1e-6))
+
+
+def test_a_number_c_of_a_method_is_that_of_scikit_learn():
+    method = methods.GradientDescent(0.5, 40, mechanism="gaussian")
+    options = {"C": 0.002, "fit_intercept": False}
+    model = generic(None, method, epsilon=1e9, delta=1e-5, **options).fit(X, Y[2])
+    exact = linear_model.LogisticRegression(**options).fit(X, Y[2])
+    np.testing.assert_allclose(model.coef_, exact.coef_, atol=1e-4)
 
 
 @pytest.mark.slow
