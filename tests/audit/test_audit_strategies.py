@@ -123,6 +123,12 @@ def test_the_record_that_is_removed_is_seldom_null():
     assert share(pairs, null, examples=40) < 0.15
 
 
+def test_a_record_is_added_or_removed():
+    pairs = strategies.neighbouring_datasets("add_or_remove_one")
+    added = share(pairs, lambda pair: len(pair[0][1]) < len(pair[1][1]), examples=40)
+    assert 0.1 < added < 0.9
+
+
 @pytest.mark.parametrize("label", [-1.0, 1.0])
 def test_each_label_is_drawn(label):
     find(strategies.neighbouring_datasets(n=2), lambda pair: label in pair[0][1])

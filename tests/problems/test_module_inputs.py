@@ -294,6 +294,24 @@ def test_made_up_masks_hide_some_places_and_not_all():
     assert mask.dtype == torch.bool and mask.any(dim=1).all() and (~mask).any(dim=1).all()
 
 
+class WithNumbers(nn.Linear):
+    """Its outputs have two numbers beside them."""
+
+    def forward(self, x):
+        return super().forward(x), x.new_tensor(1.0), 0.5
+
+
+def test_numbers_beside_the_outputs_are_for_the_loss():
+    def loss(outputs, y):
+        return outputs[2] * nn.functional.cross_entropy(outputs[0], y, reduction="none")
+
+    X, y = torch.eye(3), torch.tensor([0, 1, 0])
+    problem = dpa.problems.Module(WithNumbers(3, 2), X, y, loss)
+    plain = dpa.problems.Module(nn.Linear(3, 2), X, y)
+    w = np.zeros(plain.d)
+    np.testing.assert_allclose(problem.sums(w).gradient, 0.5 * plain.sums(w).gradient)
+
+
 # Datasets that are not held in memory
 
 

@@ -459,6 +459,15 @@ def test_blocks_of_fractions_are_fractions(make):
         assert {type(each) for each in block.ravel()} <= {int, Fraction}
 
 
+def test_the_least_cost_is_that_of_the_certificate_found():
+    """Also where the Lyapunov function correlates both iterates positively."""
+    certificate = certify(0.5, 0.1, 0.7, objective="noise", rate=0.876)
+    square = certificate.rate**2
+    search = search_module.CertificateSearch(certificate.lmi)
+    goal = search.coefficients(0.0, 0.0, 1.0 / (1.0 - square))
+    assert search.least_cost(square, goal)[0] == pytest.approx(certificate.noise_gain, rel=1e-5)
+
+
 def test_what_a_certificate_must_have_beside_its_residual():
     lmi = theory.lyapunov_lmi(theory.heavy_ball_system(0.5, 0.25), 0.5, 1.0)
     zero, one = np.zeros((3, 3)), 10.0 * np.eye(3)

@@ -250,6 +250,8 @@ def test_worst_bias_is_attained_and_known_in_closed_form():
                     return (G + tau0) / (G + tau0 + r) / tau0 - (np.sqrt(G) + np.sqrt(r)) ** -2
 
                 assert worst.gradient_norm == pytest.approx(brentq(cancel, 1e-12, tau0), rel=1e-8)
+    # Two gradients with clipped values -C and C cancel, up to a mean of tau0 - C.
+    assert theory.worst_bias(Flat(1e-3), 1.0).gradient_norm == pytest.approx(0.999, rel=1e-8)
     small = theory.worst_bias(Automatic(1.0), 1e-4).gradient_norm
     assert small / 1e-8 == pytest.approx(3 - 2 * np.sqrt(2), rel=1e-3)
     assert theory.worst_bias(lambda norms: np.ones_like(norms), 1.0).gradient_norm == 0.0
