@@ -13,6 +13,7 @@ from scipy import optimize, stats
 import dpanalysis as dpa
 from dpanalysis import Budget, RowBound, losses
 from dpanalysis.audit.canaries import (
+    chance_along_curve,
     gaussian_guessing_probability,
     guessing_probability,
     verify_with_canaries,
@@ -352,3 +353,8 @@ def test_where_nearly_all_guesses_are_right_the_curve_tells_more_than_any_epsilo
         for e in np.linspace(0.05, 6.0, 100)
     )
     assert gaussian_guessing_probability(correct, guesses, canaries, mu) < 0.5 * by_epsilon
+
+
+@pytest.mark.parametrize("mu", [20.0, 100.0, 1e4])
+def test_so_large_a_mu_that_delta_rounds_to_one_excludes_nothing(mu):
+    assert chance_along_curve(60, 100, 100, mu) == 1.0

@@ -145,6 +145,10 @@ def test_no_slope_has_a_much_smaller_p_value_at_counts_of_nine_in_ten(p, q, limi
     assert chosen < least + 0.05 * abs(least) + 0.1
 
 
+def test_events_that_always_or_never_happen_say_nothing_of_mu():
+    assert (GaussianLimit().level([0.0, 1.0], [0.0, 1.0]) == -math.inf).all()
+
+
 @pytest.mark.parametrize(
     ("p", "q", "limit", "level"),
     [(0.5, 0.1, ApproximateLimit(0.0), math.log(3.0)), (0.7, 0.2, GaussianLimit(), 1.0)],

@@ -714,6 +714,14 @@ def test_queries_of_a_subsample_are_refused():
             query.event(facts, dpa.Poisson(0.5))
 
 
+def test_noise_that_hides_the_solver_has_a_hundredth_of_the_cost():
+    facts = separated().facts(REPLACE)
+    method = M.ObjectivePerturbation(tolerance=1e-3, ridge=0.1)
+    query = method.prepare(facts, dpa.Budget(0.02), "tightest")
+    solver = 2.0 * query.tolerance / (facts.mu + query.ridge) / query.output_scale
+    assert solver == pytest.approx(0.01 * query.shift(facts) / query.scale, rel=1e-6)
+
+
 def test_a_tolerance_is_above_the_rounding_of_a_gradient():
     """Otherwise a computed gradient of 0 hid an exact one 5000 times as large."""
     data = np.linspace(-1.0, 1.0, 200)[:, None], np.repeat([-1.0, 1.0], 100)
