@@ -496,9 +496,9 @@ def test_outputs_that_never_repeat_are_reported():
     assert not verdict.refuted and "Nearly every output occurred once" in str(verdict)
 
 
-def test_outputs_of_which_a_few_never_repeat_are_not_reported():
+def test_outputs_of_which_some_repeat_are_not_reported():
     def keyed(data, rng):
-        return f"id-{int(rng.pareto(1.0))}"
+        return f"id-{int(rng.pareto(0.15))}"
 
     verdict = audit.verify_privacy(keyed, DATA, OTHER, 1.0, samples=2000, vectorized=False, rng=0)
     assert not verdict.refuted and "occurred once" not in str(verdict)
