@@ -119,3 +119,7 @@ def test_elementary_functions_have_the_error_stated(name, data):
     with mp.workdps(60):
         error = abs(mp.mpf(found(x)) - exact(mp.mpf(x)))
         assert error <= 1e-15 * abs(exact(mp.mpf(x)))
+
+
+def test_the_error_of_a_rounding_is_half_the_gap_after_one():
+    assert (DOUBLE, SINGLE) == (np.finfo(np.float64).eps / 2, np.finfo(np.float32).eps / 2)
