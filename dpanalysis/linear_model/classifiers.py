@@ -416,12 +416,11 @@ class LogisticRegression(PrivateClassifier):
         :math:`\|w\|^2/(2Cn)`, added to the mean loss, with weights w in units in which features
         have size 1. ``"auto"``: a rule that uses public facts only; for two classes, delta > 0 and
         large noise it selects noisy gradient descent instead, which classifies and ranks better,
-        but whose clipped gradients bias probabilities: for a9a at epsilon = 1 their mean is 3
-        points too low. However large epsilon, the penalty is at least one that suits a fit without
-        privacy, given n and the bounds; this floor binds only above epsilon = 4. ``"private"``: the
-        best of several penalties around the rule's, by a private score. The choice costs more than
-        half of epsilon and helps only where the rule is far off: on none of the data sets of
-        ``python -m benchmarks accuracy``. It needs delta = 0.
+        but whose clipped gradients bias probabilities. However large epsilon, the penalty is at
+        least one that suits a fit without privacy, given n and the bounds; this floor binds only
+        above epsilon = 4. ``"private"``: the best of several penalties around the rule's, by a
+        private score. The choice costs more than half of epsilon and helps only where the rule is
+        far off: on none of the data sets of ``python -m benchmarks accuracy``. It needs delta = 0.
     fit_intercept : bool
         The intercept is the weight of a constant column, penalized like all others.
     class_weight : dict, optional
